@@ -214,7 +214,12 @@ _BEHAVIOURS: Final = _rows(
     ("bypassPermissions of a subagent is ignored", 275, 191, "safety: before, such a subagent's tools run without a question"),
     ("permission modes of 2.1.330", 257, 191, "the mode `manual`, and commands in the mode `plan`"),
     ("user_message_uuids", 275, 257, "results that name the prompts they answer; without, turns are told apart by their order"),
-    ("a resumed session decides about the tool that was put off", 275, 257, "PreToolUse hooks that put a tool off"),
+    (
+        "a tool call that is deferred twice does not run",
+        257,
+        191,
+        "`PreToolUseDecision.defer()`; on an older claude, `Query` denies the call instead",
+    ),
     ("retries of an answer that broke off", 330, 275, "how often a broken answer is asked for again, and what is kept of it"),
     ("answers of 2.1.330 to control requests", 330, 275, "all fields of the answers to control requests"),
     ("silent MCP tools are given up", 257, 191, "mcp_tool_idle_timeout"),
