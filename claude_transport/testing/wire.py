@@ -61,7 +61,9 @@ def tool_use(
     return assistant([block], parent_tool_use_id=parent_tool_use_id, **fields)
 
 
-def result(text: str = "", *, subtype: str = "success", is_error: bool | None = None, **fields: Any) -> dict[str, Any]:
+def result(
+    text: str = "", *, subtype: str = "success", is_error: bool | None = None, api_error_status: int | None = None, **fields: Any
+) -> dict[str, Any]:
     """Make the message that ends a turn. `text` is the last text of the model.
 
     A failed request of the API has `is_error=True` and its `api_error_status`, with the error as `text`; its `subtype` stays `success`.
@@ -92,7 +94,7 @@ def result(text: str = "", *, subtype: str = "success", is_error: bool | None = 
         "uuid": str(uuid4()),
     }
     if is_success:
-        frame |= {"result": text, "terminal_reason": "api_error" if failed else "completed"}
+        frame |= {"api_error_status": api_error_status, "result": text, "terminal_reason": "api_error" if failed else "completed"}
     else:
         frame |= {"errors": [text] if text else [], **_REASONS.get(subtype, {})}
     return {**frame, **fields}
