@@ -30,7 +30,7 @@ from claude_transport.app.standard_streams import write_remark
 from claude_transport.app.terminal import choose_look, is_terminal, one_line, open_progress, visible
 from claude_transport.client.questions import Allow, CallbackContext, Deny
 from claude_transport.completion.call import announce, stream
-from claude_transport.completion.classification import classify_result
+from claude_transport.completion.classification import classify_result, with_address
 from claude_transport.completion.completion import Completion
 from claude_transport.completion.readiness import PreflightReport, find_config_dir, preflight
 from claude_transport.completion.resolution import AgentChoice, AgentKind
@@ -223,11 +223,9 @@ def _choose_path(args: SimpleNamespace, options: ClaudeOptions) -> PreflightRepo
     if report.agent == "codex" and report.code == CLINotFoundError.code:
         from claude_transport.codex.discovery import ADVICE
 
-        raise CLINotFoundError("Codex CLI not found.", searched=report.searched, advice=ADVICE)
-    if report.code == "config.no_auth_path":
-        raise CLINotFoundError(
-            report.problem, searched=report.searched, code=report.code, advice="Set ANTHROPIC_API_KEY, or install claude."
-        )
+        raise CLINotFoundError(report.problem, searched=report.searched, advice=ADVICE)
+    if report.code == "config.no_auth_path" and report.choice != "api":
+        raise CLINotFoundError(report.problem, searched=report.searched, code=report.code)
     return report.raise_for_problem()
 
 
@@ -278,7 +276,7 @@ async def _converse(args: SimpleNamespace, prompt: str | list[str], transport: T
     for answer in answers:  # the first failure says most
         failure = None if answer is None else classify_result(answer)
         if failure is not None:
-            raise failure
+            raise with_address(failure, os.environ.get("ANTHROPIC_BASE_URL"))
     return EXIT_OK
 
 
