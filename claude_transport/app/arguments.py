@@ -58,8 +58,8 @@ def explain_mistake(mistake: click.UsageError) -> tuple[str, str]:
         return f"{command.name} has no option {mistake.option_name}.", _nearest(mistake.option_name, options)
     if isinstance(mistake, _UnknownCommand):
         nearest = _nearest(mistake.words[0], [str(known.name) for known in COMMANDS])
-        asked = "" if mistake.words[0].startswith("-") else f"Did you mean {PROGRAM} ask {shlex.quote(' '.join(mistake.words))}"
-        return f"there is no command {shlex.quote(mistake.words[0])}.", nearest or asked
+        asked = "" if mistake.words[0].startswith("-") else f"To ask that: {PROGRAM} ask {shlex.quote(' '.join(mistake.words))}"
+        return f"there is no command {mistake.words[0]!r}.", nearest or asked
     if isinstance(mistake, _TooManyWords):
         what = f"ask takes one prompt, and got {len(mistake.words)} words."
         return what, f"Put the prompt in quotes: {PROGRAM} ask {shlex.quote(' '.join(mistake.words))}"

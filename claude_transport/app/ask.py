@@ -24,7 +24,7 @@ import msgspec
 
 from claude_transport.app.arguments import split_rules
 from claude_transport.app.event_loop import run_interruptibly, run_on, while_ticking
-from claude_transport.app.failures import EXIT_FAILED, EXIT_OK, PROGRAM
+from claude_transport.app.failures import EXIT_FAILED, EXIT_OK, NO_ANSWER, PROGRAM
 from claude_transport.app.render import AnswerReader, Face, Remark, ToolCall, Words, gist_of, summarize
 from claude_transport.app.standard_streams import write_remark
 from claude_transport.app.terminal import choose_look, is_terminal, one_line, open_progress, visible
@@ -221,9 +221,7 @@ def _choose_path(args: SimpleNamespace, options: ClaudeOptions) -> PreflightRepo
     if named:
         return report  # the start of the named program reports its own problems
     if report.agent == "codex" and report.code == CLINotFoundError.code:
-        from claude_transport.codex.discovery import ADVICE
-
-        raise CLINotFoundError(report.problem, searched=report.searched, advice=ADVICE)
+        raise CLINotFoundError(report.problem, searched=report.searched)
     if report.code == "config.no_auth_path" and report.choice != "api":
         raise CLINotFoundError(report.problem, searched=report.searched, code=report.code)
     return report.raise_for_problem()
@@ -269,7 +267,7 @@ async def _converse(args: SimpleNamespace, prompt: str | list[str], transport: T
     answers = [result] if isinstance(prompt, str) else reader.results
     expected = 1 if isinstance(prompt, str) else len(prompt)
     if result is None or len(answers) < expected:  # only after the timeout: otherwise a missing result has raised already
-        raise MissingResult(f"no answer in {args.timeout:g} s", code="exec.cli.timeout", category="timeout")
+        raise MissingResult(f"no answer in {args.timeout:g} s. {NO_ANSWER}", code="exec.cli.timeout", category="timeout")
     if _wants_summary(args):
         seconds = time.monotonic() - started
         face.say(summarize(result, model=reader.model, seconds=seconds, look=face.look, tokens=reader.tokens), style="dim")

@@ -24,7 +24,6 @@ from claude_transport.errors import (
     CLIVersionMismatch,
     ConfigurationError,
     ConnectTimeout,
-    MissingResult,
     ModelNotFound,
     NotExecutableError,
     Overloaded,
@@ -48,6 +47,9 @@ EXIT_USAGE: Final = 2
 EXIT_MODEL: Final = 3
 EXIT_INTERRUPTED: Final = 130
 
+NO_ANSWER: Final = "Allow more time with --timeout; `claude-transport doctor` says if the agent works at all."
+"""What to do after `--timeout`."""
+
 TRACEBACK: Final = "CLAUDE_TRANSPORT_TRACEBACK"
 
 _LAST_WORDS = 5
@@ -70,7 +72,6 @@ _REMEDIES: tuple[tuple[type[BaseException], str], ...] = (
     (ModelNotFound, "Choose another model with --model."),
     (RateLimited, "Wait, or choose a smaller model with --model."),
     (ConnectTimeout, "`claude-transport doctor` tests claude without your settings, against an API on this machine."),
-    (MissingResult, "`claude-transport doctor` tests claude without your settings, against an API on this machine."),
     (ProcessError, "`claude-transport doctor` tests claude without your settings, against an API on this machine."),
 )
 
@@ -143,7 +144,8 @@ def remedy_for(error: BaseException) -> str:
 
 def hints_for(error: BaseException, *, verbose: bool = False) -> Iterator[str]:
     """Yield the lines below the message: what the CLI said, what to do, and with `verbose` which places were searched."""
-    if isinstance(error, CLINotFoundError) and error.searched and verbose:
+    chosen = isinstance(error, CLINotFoundError) and len(error.searched) == 1 and "names" not in str(error)
+    if isinstance(error, CLINotFoundError) and error.searched and (verbose or chosen):
         yield "Looked at:"
         yield from (f"  {printable(place)}" for place in dict.fromkeys(error.searched))
     if isinstance(error, _MODEL_SIDE) and isinstance(error, ResultError):

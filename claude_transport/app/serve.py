@@ -74,7 +74,7 @@ async def _serve(args: SimpleNamespace, settings: GatewaySettings) -> int:
 
 
 def _check_program(options: ClaudeOptions | CodexOptions) -> None:
-    """Raise `CLINotFoundError` or `NotExecutableError` when no session could be started: the first client would be told, and not the user."""
+    """Raise `CLINotFoundError` or `NotExecutableError` when no session could be started. Otherwise only the clients would learn of it."""
     if isinstance(options, ClaudeOptions):
         find_cli(options.cli_path, env=os.environ)
     else:

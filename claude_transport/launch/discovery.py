@@ -152,7 +152,7 @@ def _chosen(chosen: str, source: str, env: Mapping[str, str], platform: str) -> 
             raise NotExecutableError(f"{path}, chosen by {source}, is not executable", path=str(path))
     chooser = f"the {source}" if source == "explicit path" else source
     advice = f"Correct {chooser}, or leave it out, so that the program is searched for."
-    what = f"is in none of the {len(paths)} absolute directories on PATH"
+    what = f"is in none of the {len(paths)} directories on PATH" if paths else "cannot be found: there is no absolute directory on PATH"
     if len(paths) == 1:
         outcome = _outcome(paths[0], platform)
         what = {"not there": "does not exist", "a directory": "is a directory"}.get(outcome, outcome)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -57,8 +56,11 @@ def told(program: Program, *arguments: str, without: tuple[str, ...] = (), **env
 def test_a_program_that_says_nothing_is_named_with_its_exit_code(program: Program, backend: str) -> None:
     assert told(program, "ask", "--backend", backend, "--cli-path", "/bin/true", "Hello") == (
         EXIT_FAILED,
-        "claude-transport: /bin/true ended with exit code 0 and said nothing: it is probably no Claude CLI. [connection.lost]\n"
-        "  Run `/bin/true --version`: it must answer `… (Claude Code)`. If it does not, name another program (--cli-path, CLAUDE_CLI_PATH).\n",
+        (
+            "claude-transport: /bin/true ended with exit code 0 and said nothing: it is probably no Claude CLI. [connection.lost]\n"
+            "  Run `/bin/true --version`: it must answer `… (Claude Code)`. "
+            "If it does not, name another program (--cli-path, CLAUDE_CLI_PATH).\n"
+        ),
     )
 
 
@@ -70,8 +72,10 @@ def test_a_program_that_prints_prose_is_told_with_its_first_line(program: Progra
     assert said.splitlines() == [
         "· SubprocessTransport: left out a line that holds no message (noise, 27 bytes)",
         "· SubprocessTransport: left out a line that holds no message (noise, 9 bytes)",
-        f"claude-transport: {path} ended with exit code 0, and none of its output was a message of the Claude CLI. It began with "
-        "'Please run the setup first.'. [exec.cli.invalid_json]",
+        (
+            f"claude-transport: {path} ended with exit code 0, and none of its output was a message of the Claude CLI. It began with "
+            "'Please run the setup first.'. [exec.cli.invalid_json]"
+        ),
         f"  Run `{path} --version`: it must answer `… (Claude Code)`. If it does not, name another program (--cli-path, CLAUDE_CLI_PATH).",
     ]
 
@@ -93,9 +97,11 @@ def test_an_api_out_of_reach_is_told_with_its_address_and_the_reason_of_the_syst
     env = {"ANTHROPIC_API_KEY": SECRET, "ANTHROPIC_BASE_URL": f"http://alice:hidden@127.0.0.1:{closed_port}/v1?token=hidden"}
     assert told(program, "ask", "--transport", "api", "--backend", backend, "Hello", **env) == (
         EXIT_MODEL,
-        f"claude-transport: The API at http://127.0.0.1:{closed_port} could not be reached: connection refused. "
-        "[result.connection_failed]\n"
-        "  Check ANTHROPIC_BASE_URL, the network and the proxy, then try again.\n",
+        (
+            f"claude-transport: The API at http://127.0.0.1:{closed_port} could not be reached: connection refused. "
+            "[result.connection_failed]\n"
+            "  Check ANTHROPIC_BASE_URL, the network and the proxy, then try again.\n"
+        ),
     )
 
 
@@ -135,18 +141,22 @@ def test_where_only_a_claude_helps_the_advice_names_no_key(program: Program, arg
 def test_where_both_would_help_the_advice_names_both(program: Program) -> None:
     assert told(program, "ask", "Hello", without=WITHOUT_SDK) == (
         EXIT_USAGE,
-        "claude-transport: neither path is open: no claude was found, and neither ANTHROPIC_API_KEY nor ANTHROPIC_AUTH_TOKEN is set. "
-        "[config.no_auth_path]\n"
-        "  Install Claude Code and log in, or set ANTHROPIC_API_KEY.\n"
-        "  --verbose lists the places that were searched.\n",
+        (
+            "claude-transport: neither path is open: no claude was found, and neither ANTHROPIC_API_KEY nor ANTHROPIC_AUTH_TOKEN is set. "
+            "[config.no_auth_path]\n"
+            "  Install Claude Code and log in, or set ANTHROPIC_API_KEY.\n"
+            "  --verbose lists the places that were searched.\n"
+        ),
     )
 
 
 def test_the_api_without_a_key_names_the_variable_and_no_login(program: Program) -> None:
     assert told(program, "ask", "--transport", "api", "Hello") == (
         EXIT_MODEL,
-        "claude-transport: The credential is missing or was refused. [exec.cli.auth_failed]\n"
-        "  Neither ANTHROPIC_API_KEY nor ANTHROPIC_AUTH_TOKEN is set. Set ANTHROPIC_API_KEY, or use `--transport cli` with a login.\n",
+        (
+            "claude-transport: The credential is missing or was refused. [exec.cli.auth_failed]\n"
+            "  Neither ANTHROPIC_API_KEY nor ANTHROPIC_AUTH_TOKEN is set. Set ANTHROPIC_API_KEY, or use `--transport cli` with a login.\n"
+        ),
     )
 
 
@@ -168,9 +178,11 @@ def test_verbose_lists_each_searched_place_once(program: Program, option: str) -
 def test_a_prompt_without_quotes_gets_them_in_the_suggestion(program: Program) -> None:
     assert told(program, "ask", "What", "is", "this") == (
         EXIT_USAGE,
-        "claude-transport: ask takes one prompt, and got 3 words. [usage.error]\n"
-        "  Put the prompt in quotes: claude-transport ask 'What is this'\n"
-        "  See `claude-transport ask --help`.\n",
+        (
+            "claude-transport: ask takes one prompt, and got 3 words. [usage.error]\n"
+            "  Put the prompt in quotes: claude-transport ask 'What is this'\n"
+            "  See `claude-transport ask --help`.\n"
+        ),
     )
 
 
@@ -184,16 +196,18 @@ def test_a_mistyped_option_gets_the_nearest_one_as_a_suggestion(program: Program
 def test_a_mistyped_command_gets_the_nearest_one_as_a_suggestion(program: Program) -> None:
     assert told(program, "aks", "Hello") == (
         EXIT_USAGE,
-        "claude-transport: there is no command aks. [usage.error]\n  Did you mean ask?\n  See `claude-transport --help`.\n",
+        "claude-transport: there is no command 'aks'. [usage.error]\n  Did you mean ask?\n  See `claude-transport --help`.\n",
     )
 
 
 def test_a_prompt_in_place_of_a_command_gets_its_command_as_a_suggestion(program: Program) -> None:
     assert told(program, "What is this?") == (
         EXIT_USAGE,
-        "claude-transport: there is no command 'What is this?'. [usage.error]\n"
-        "  Did you mean claude-transport ask 'What is this?'\n"
-        "  See `claude-transport --help`.\n",
+        (
+            "claude-transport: there is no command 'What is this?'. [usage.error]\n"
+            "  To ask that: claude-transport ask 'What is this?'\n"
+            "  See `claude-transport --help`.\n"
+        ),
     )
 
 
@@ -225,8 +239,10 @@ def test_serve_without_the_claude_that_was_named_says_so_at_start(program: Progr
     arguments = ("serve", "--backend", backend, "--listen", "tcp://127.0.0.1:0")
     assert told(program, *arguments, CLAUDE_CLI_PATH="/no/such/claude") == (
         EXIT_USAGE,
-        "claude-transport: CLAUDE_CLI_PATH names '/no/such/claude', which does not exist. [exec.cli.binary_not_found]\n"
-        "  Correct CLAUDE_CLI_PATH, or leave it out, so that the program is searched for.\n",
+        (
+            "claude-transport: CLAUDE_CLI_PATH names '/no/such/claude', which does not exist. [exec.cli.binary_not_found]\n"
+            "  Correct CLAUDE_CLI_PATH, or leave it out, so that the program is searched for.\n"
+        ),
     )
 
 
@@ -234,6 +250,8 @@ def test_serve_without_a_codex_says_so_at_start(program: Program) -> None:
     arguments = ("serve", "--agent", "codex", "--listen", "tcp://127.0.0.1:0")
     assert told(program, *arguments, CODEX_CLI_PATH="/no/such/codex") == (
         EXIT_USAGE,
-        "claude-transport: CODEX_CLI_PATH names '/no/such/codex', which does not exist. [exec.cli.binary_not_found]\n"
-        "  Correct CODEX_CLI_PATH, or leave it out, so that the program is searched for.\n",
+        (
+            "claude-transport: CODEX_CLI_PATH names '/no/such/codex', which does not exist. [exec.cli.binary_not_found]\n"
+            "  Correct CODEX_CLI_PATH, or leave it out, so that the program is searched for.\n"
+        ),
     )
