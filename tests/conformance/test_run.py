@@ -24,7 +24,6 @@ from claude_transport.testing import conformance
 from claude_transport.testing.conformance import CLAUSES, Peer, Reason, Subject, Violation, media, run_conformance
 from claude_transport.testing.conformance.memory_peer import MemoryPeer
 from claude_transport.testing.conformance.pytest_adapter import cases
-from claude_transport.transport import Transport
 from claude_transport.transports.mock import MockTransport
 from claude_transport.transports.stream import StreamTransport
 
