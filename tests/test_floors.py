@@ -125,7 +125,7 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "protocol.tape_lines": "How lines of a host are matched, in each dialect; it changes with those, the tape with its format.",
     "sessions.file_store": "Public behind its door; one store, which changes with how files are locked and repaired.",
     "sessions.from_store": "Public behind its door; the functions on stores.",
-    "sessions.importing": "Public behind its door; it alone needs an event loop.",
+    "sessions.memory_store": "Public behind its door; one store, which changes with what is kept.",
     "sessions.redis_client": "A server and a connection to it; it changes with coredis, and the store with what is kept.",
     "sessions.redis_store": "Public behind its door; one store, which changes with its scripts.",
     "sessions.running": "Which process runs a session: it changes with the register of the CLI, not with what deleting does.",

@@ -20,8 +20,8 @@ from claude_transport.session_store import (
     SessionStoreListEntry,
     SessionSummaryEntry,
 )
-from claude_transport.sessions.memory_store import uuid_of
 from claude_transport.sessions.redis_client import RedisAddress
+from claude_transport.sessions.store_entries import decode_entries, encode_entry, encode_summary, uuid_of
 from claude_transport.sessions.store_keys import checked_key
 from claude_transport.sessions.summaries import fold_session_summary
 
@@ -90,7 +90,7 @@ class RedisSessionStore(SessionStore):
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
         """Add `entries` to the end of a transcript, all or none. An entry whose `uuid` the transcript has already is left out."""
         project, session, subpath = checked_key(key)
-        rows = [(uuid_of(entry) or "", msgspec.json.encode(entry)) for entry in entries]
+        rows = [(uuid_of(entry) or "", encode_entry(entry)) for entry in entries]
         if not rows:
             return
         names = self._names(project, session, subpath)
@@ -116,19 +116,19 @@ class RedisSessionStore(SessionStore):
         count = before["count"]
         prev: SessionSummaryEntry = {"session_id": key["session_id"], "mtime": mtime, "data": before["data"]}
         while lines := await client.lrange(names["entries"], count, count + _PAGE - 1):
-            prev = fold_session_summary(prev, key, [msgspec.json.decode(line) for line in lines])
+            prev = fold_session_summary(prev, key, list(decode_entries(lines)))
             count += len(lines)
-        now = msgspec.json.encode({"count": count, "mtime": mtime, "data": prev["data"]})
+        now = encode_summary({"count": count, "mtime": mtime, "data": prev["data"]})
         await client.eval(_SUMMARISE, keys=[names["summaries"], names["sessions"]], args=[key["session_id"], now, count])
 
     async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
         """Return all entries of a transcript; None for one that was never written."""
         names = self._names(*checked_key(key))
-        found: list[SessionStoreEntry] = []
+        found: list[bytes] = []
         async with self._connected() as client:
             while lines := await client.lrange(names["entries"], len(found), len(found) + _PAGE - 1):
-                found += [msgspec.json.decode(line) for line in lines]
-        return found or None
+                found += lines
+        return list(decode_entries(found)) or None
 
     async def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
         """List the sessions of a project that have a main transcript."""
