@@ -18,7 +18,7 @@ import operator
 from collections.abc import Callable, Container, Mapping, Sequence
 from itertools import compress
 from os import PathLike
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -207,7 +207,7 @@ class ClaudeOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_default
         at = type(self).__struct_fields__.index("session_store")
         return mine[at] is theirs[at] and mine[:at] == theirs[:at] and mine[at + 1 :] == theirs[at + 1 :]
 
-    __hash__ = None  # type: ignore[assignment]  # the mappings in it have none either
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # the mappings in it have none either
 
     def replace(self, **changes: Any) -> ClaudeOptions:
         """Return a copy of these options in which `changes` replace the values of the named options. These options stay as they are.
