@@ -212,10 +212,12 @@ def _spoken_above(entry: Entry, by_uuid: dict[str, Entry], seen: dict[str, Entry
     passed: list[str] = []
     found: Entry | None = None
     for above in _ancestry(entry, by_uuid):
-        if above.uuid in seen or above.type in SPOKEN:
-            found = seen.get(above.uuid, above)
+        is_known = by_uuid[above.uuid] is above  # of two entries with one uuid, the later one is the parent of others
+        if above.type in SPOKEN or (is_known and above.uuid in seen):
+            found = above if above.type in SPOKEN else seen[above.uuid]
             break
-        passed.append(above.uuid)
+        if is_known:
+            passed.append(above.uuid)
     seen.update(dict.fromkeys(passed, found))
     return found
 
