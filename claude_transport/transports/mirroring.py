@@ -68,7 +68,9 @@ _SHOWN: Final = 100
 CLAIM_SECONDS: Final = 30.0
 """Seconds after which another host may take a session whose host was killed."""
 
-_RETRY: Final = RetryPolicy(connection=5, backoff=Backoff(first=0.2, maximum=5.0))
+_RETRY: Final = RetryPolicy(connection=15, backoff=Backoff(first=0.2, maximum=5.0))
+"""About a minute, in which a server can start again, or another one can take its place."""
+
 _LAST_RETRY: Final = RetryPolicy(connection=1, backoff=Backoff(first=0.2))
 """Once no more frames come, closing waits for the store."""
 
@@ -328,6 +330,8 @@ class Mirror:
                 if delay is None:
                     self._lose(key, str(exc), len(entries))
                     return
+                if not failures:
+                    logger.warning("%s; it is asked again for about a minute", exc)
                 failures.append(exc)
             else:
                 return
