@@ -31,7 +31,7 @@ from claude_transport.printable import printable
 from claude_transport.protocol.framing import OversizedLine
 from claude_transport.session_store import SessionKey, SessionStore, SessionStoreEntry, SharedSessionStore, has_method
 from claude_transport.sessions.importing import Batches
-from claude_transport.sessions.materialising import FoundSession, asked, find_session, said_by
+from claude_transport.sessions.materialising import FoundSession, asked, load_session, locate_session, said_by
 from claude_transport.sessions.reading import Line, lines_of, open_regular, parse
 from claude_transport.sessions.store_entries import decode_entries, uuid_of
 from claude_transport.sessions.store_keys import key_of_transcript
@@ -222,6 +222,7 @@ class Mirror:
         if not has_method(self._store, "claim"):
             return self._owner
         place: Any = {"project_key": key["project_key"], "session_id": key["session_id"]}
+        self._claims.setdefault((key["project_key"], key["session_id"]), 0.0)  # to give it back, also when the answer does not come
         until = anyio.current_time() + CLAIM_SECONDS
         holder = await asked(
             cast("SharedSessionStore", self._store).claim(place, owner=self._owner, seconds=CLAIM_SECONDS), timeout=timeout
@@ -387,21 +388,20 @@ async def prepare_stored(options: ClaudeOptions) -> tuple[Mirror, FoundSession |
     store = options.session_store
     if store is None:
         raise ConfigurationError("session_store is not set", option="session_store")
-    found = None
+    key = None
     if options.resume is not None or options.continue_conversation:
-        found = await find_session(store, resume=options.resume, cwd=options.cwd)
-    kept = {} if found is None else {found.session_id: found.project_key}
-    mirror = Mirror(store, hands_on=options.session_mirror, projects=kept)
+        key = await locate_session(store, resume=options.resume, cwd=options.cwd)
+    mirror = Mirror(store, hands_on=options.session_mirror, projects={} if key is None else {key["session_id"]: key["project_key"]})
     options = options.replace(session_mirror=True)
-    if found is not None:
-        options = options.replace(resume=found.session_id, continue_conversation=False)
+    if key is None:
+        return mirror, None, options
+    try:
         if not options.fork_session:
-            try:
-                await mirror.claim({"project_key": found.project_key, "session_id": found.session_id})
-                # again: the host that had it may have stored its last words between the two
-                found = await find_session(store, resume=found.session_id, cwd=options.cwd)
-            except BaseException:
-                with anyio.move_on_after(_GIVE_BACK, shield=True):
-                    await mirror.close()
-                raise
-    return mirror, found, options
+            await mirror.claim(key)
+        # only now: the host that had it may have stored its last words a moment ago
+        found = await load_session(store, key)
+    except BaseException:
+        with anyio.CancelScope(shield=True):  # bounded: it gives the session back
+            await mirror.close()
+        raise
+    return mirror, found, options.replace(resume=key["session_id"], continue_conversation=False)

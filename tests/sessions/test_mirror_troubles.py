@@ -142,6 +142,26 @@ async def test_a_session_is_held_while_the_store_takes_long_for_one_call() -> No
 
 
 @virtual_time
+async def test_a_session_is_given_back_also_when_the_answer_to_the_claim_was_lost() -> None:
+    class Silent(Claims):
+        async def claim(self, key: Any, *, owner: str, seconds: float) -> str | None:
+            """Take the session for its first host, without a word."""
+            first = self.held[0] == ""
+            holder = await super().claim(key, owner=owner, seconds=seconds)
+            if first:
+                await anyio.sleep_forever()
+            return holder
+
+    store = Silent()
+    mirror = Mirror(store, append_timeout=5.0)
+    with pytest.raises(errors.CLIConnectionError):
+        await mirror.claim(KEY)
+    assert store.held[0]
+    await mirror.close()
+    assert store.held[0] == ""
+
+
+@virtual_time
 async def test_a_host_whose_hold_has_ended_asks_again_before_it_stores() -> None:
     store = Claims()
     store.gate.set()
