@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +18,10 @@ from claude_transport.completion.resolution import MATRIX
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.protocol.expectation import ExpectationFailed
 from claude_transport.testing.tape_shelf import TapeMissing
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from generate_met_errors import anchor, index
 
 __all__ = ["MEANINGS", "PAGE", "found_codes", "main", "render"]
 
@@ -204,7 +209,9 @@ def own_row(cls: type[errors.ClaudeTransportError]) -> list[str]:
 def render() -> str:
     """Return the page as MyST Markdown."""
     lines = ["| `code` | Class | `category` | Retryable | When |", "| --- | --- | --- | --- | --- |"]
-    lines += [f"| `{code}` | {' | '.join(row)} |" for code, row in rows().items()]
+    met = index()
+    printed = {code: f" [As printed](met-errors.md#{anchor(titles[0])})." for code, titles in met.items()}
+    lines += [f"| `{code}` | {' | '.join(row)}{printed.get(code, '')} |" for code, row in rows().items()]
     reasons = ", ".join(f"`{name}` ({why})" for name, why in ENDINGS.items())
     made = ["| `code` | Class | What the rest is |", "| --- | --- | --- |"]
     made += [f"| `{code}` | {kind} | {rest.format(reasons=reasons, refusals=REFUSALS)} |" for code, (kind, rest) in MADE.items()]
