@@ -26,12 +26,14 @@ author = PROJECT["authors"][0]["name"]
 project_copyright = author
 release = version = PROJECT["version"]
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.intersphinx", "reference_pages"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.intersphinx", "reference_pages", "finished_site"]
 exclude_patterns = ["_build", "changelog.d", "examples", "inventories"]
 html_theme = "furo"
 html_title = f"{project} {release}"
 html_static_path = ["_static"]
-html_css_files = ["tables.css"]
+html_css_files = ["tables.css", "code.css"]
+html_js_files = ["copy.js"]
+html_search_scorer = str(HERE / "search_scorer.js")
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
@@ -51,12 +53,12 @@ python_maximum_signature_line_length = 100
 linkcheck_ignore = [r"https?://(localhost|127\.0\.0\.1|[\w.-]*example\.(org|com|net))([:/].*)?$"]
 linkcheck_timeout = 15
 
-# The names of Python and anyio that these pages mention, in the text format of inventories: a build needs no network, and is always the same.
+# The names of Python and anyio that these pages mention, in the text format of inventories: so a build needs no network.
 intersphinx_mapping = {
     "python": ("https://docs.python.org/3", "inventories/python.txt"),
     "anyio": ("https://anyio.readthedocs.io/en/stable", "inventories/anyio.txt"),
 }
-# Every reference must resolve, but for names that have no page: type variables and names that only type checkers import, and other projects.
+# Every reference must resolve, but for names without a page: type variables, what only type checkers import, other projects.
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", r"\w+|(?:_?pytest|_ssl|claude_agent_sdk|msgspec)\..*")]
 
@@ -132,7 +134,7 @@ def public_names() -> frozenset[str]:
 
 
 def tidy_types(_app: Sphinx, doctree: Any) -> None:
-    """Show `type` in a signature without a link, because Sphinx would look for it among the fields of the same name; leave out "Bases: object"."""
+    """Show `type` without a link, because Sphinx would look for it among the fields of that name; leave out "Bases: object"."""
     for node in list(doctree.findall(pending_xref)):
         if node.get("reftarget") == "type":
             node.replace_self(nodes.Text("type"))

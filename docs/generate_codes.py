@@ -114,6 +114,7 @@ MEANINGS: Mapping[str, str] = {
     "session_store.failed": "The session store failed, or did not answer in time, before a session could be resumed from it.",
     "usage.callback_failed": "A callback raised a `BaseException` that is not an `Exception`, which ended its conversation.",
     "usage.guards_need_input": "The input cannot end while hooks guard running work: this CLI would go on without asking.",
+    "usage.running_loop": "`complete_sync()` was called where an event loop runs, which it would block. Use `await complete(…)` there.",
     "usage.wrong_loop": "A query, a pool or a JSON-RPC peer was used from another event loop than its own.",
 }
 """The meaning of codes that belong to a particular failure."""

@@ -66,7 +66,7 @@ async def test_the_code_in_the_readme_runs_against_a_mock(monkeypatch: pytest.Mo
     first_conversation = load(PROJECT / "docs" / "examples" / "first_conversation.py")
     with monkeypatch.context() as patched:
         patched.setattr(anyio, "run", started.append)
-        patched.setattr(claude_transport, "SubprocessTransport", lambda _options: first_conversation.rehearsed_claude())
+        patched.setattr(claude_transport, "SubprocessTransport", first_conversation.rehearsed_claude)
         exec(code, {})
         with anyio.fail_after(30):
             await started[0]()

@@ -25,7 +25,7 @@ from claude_transport.gateway.session import GONE, Session
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.inspection.live import LiveTimeline
 from claude_transport.inspection.page import live_policy, render_live_page
-from claude_transport.observing.following import Follower, change_of, made
+from claude_transport.observing.following import Follower, change_of, events_of, in_thread, lines_of
 from claude_transport.protocol.observation import Excerpt, LineLog
 from claude_transport.protocol.server_sent_events import CONTENT_TYPE, HEARTBEAT, encode_event
 from claude_transport.streams.websocket import HandshakeRequest
@@ -107,14 +107,12 @@ class _SharedTimeline:
         async with self._lock:
             while (excerpt := self._excerpt or self._follower.take()) is not None:
                 self._excerpt = excerpt  # a cancellation must not lose it
-                await made(excerpt, partial(self._read, excerpt))
+                lines = await lines_of(excerpt)
+                await in_thread(partial(self._live.read, lines))
                 self._excerpt = None
             if self._follower.at_end:
                 self._live.end()
             return self._live.revision, self._live.changes(since) if since < self._live.revision else b""
-
-    def _read(self, excerpt: Excerpt) -> None:
-        self._live.read(excerpt.lines())
 
 
 class Viewing(ABC):
@@ -143,7 +141,7 @@ class _Lines(Viewing):
         excerpt = self._excerpt = self._excerpt or await self._follower.next()
         if excerpt is None:
             return b""
-        events = await made(excerpt, excerpt.events)
+        events = await events_of(excerpt)
         self._excerpt = None
         return b"".join(events)
 
