@@ -44,6 +44,7 @@ FLOORS = {
     "codex.session": 5,
     "bridge": 6,
     "completion": 6,
+    "fleet": 6,
     "gateway": 6,
     "interop": 6,
     "one_shot": 6,  # `query()` builds the default SubprocessTransport, which the package `client` must never see
@@ -86,6 +87,7 @@ NEIGHBOURS: Mapping[str, str] = {
     "bridge → gateway": "a listening socket, private from its first instant, is made in one place",
     "codex.session → client": "what callbacks of other code do wrong is judged in one place, and an interrupt ends alike for every agent",
     "codex.session → jsonrpc": "the conversation of Codex is one in JSON-RPC",
+    "fleet → gateway": "what clients may choose, and the limits of each, are judged in one place for gateways and workers",
     "jsonrpc → client": "what transports and callbacks of other code do wrong is judged in one place",
     "testing → gateway": "the kit holds what a gateway serves to the same contract as every other medium",
 }
@@ -113,6 +115,8 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "completion.api_path": "The path that imports `anthropic`, which the CLI path never loads.",
     "completion.codex_messages": "Pure; it changes with the messages of the two agents, and `codex_path` with the session.",
     "completion.codex_path": "The path that loads Codex, which a call to Claude never does.",
+    "fleet.hosted": "One session, from claim to end; it changes with the ends of a session, the worker with placement.",
+    "fleet.registry": "Public behind its door; what the broker knows, for people.",
     "gateway.asgi": "Public behind its door; only programs with an ASGI server import it.",
     "gateway.link_session": "Sessions that outlive a connection; it changes with the link protocol.",
     "inspection.codex_lanes": "What a tape of Codex says, loaded only for such a tape.",

@@ -1,0 +1,15 @@
+# Written by docs/generate_names.py from the table in __init__.py: do not edit.
+
+from claude_transport.fleet.registry import FleetNode as FleetNode
+from claude_transport.fleet.registry import FleetRegistry as FleetRegistry
+from claude_transport.fleet.registry import FleetSession as FleetSession
+from claude_transport.fleet.worker import FleetWorker as FleetWorker
+from claude_transport.transports.fleet import FleetTransport as FleetTransport
+
+__all__ = [
+    "FleetNode",
+    "FleetRegistry",
+    "FleetSession",
+    "FleetTransport",
+    "FleetWorker",
+]

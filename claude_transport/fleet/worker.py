@@ -1,0 +1,425 @@
+"""`FleetWorker`: takes sessions of a fleet from the broker, and runs their processes on this machine.
+
+It claims sessions, reads the streams of all of them in one call, and tells the others that it lives. One session is in `hosted.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import logging
+import secrets
+import socket
+import ssl
+import uuid as uuids
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from importlib import metadata
+from typing import Any, Final
+
+import anyio
+import msgspec
+
+from claude_transport.errors import ClaudeTransportError, ConfigurationError, ProtocolError, UsageError
+from claude_transport.fleet.hosted import KEPT_SECONDS, HostedSession
+from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices, check_answers, thinking_ceiling
+from claude_transport.gateway.door import ANYBODY, Door, GatewayLimits, GatewayTokens
+from claude_transport.gateway.session import ServerFields
+from claude_transport.gateway.turned_away import TurnedAway
+from claude_transport.launch.options import ClaudeOptions
+from claude_transport.printable import printable
+from claude_transport.protocol.fleet import FLEET_VERSION, Owner, SessionEnd
+from claude_transport.protocol.fleet_ends import LEASE_MARGIN, LEASE_SECONDS, Claimed, WorkerEnd
+from claude_transport.protocol.fleet_placement import NODE_SECONDS, Node, Wanted, rank_nodes, wait_for_better
+from claude_transport.protocol.fleet_scripts import CLAIM, RELEASE
+from claude_transport.streams.broker import READ_BLOCK, Broker, BrokerAddress, BrokerCut, Carrier, bytes_of, decode_entry, text_of
+from claude_transport.streams.fleet import broker_time, prove_with, read_nodes, wake_node
+from claude_transport.transport import Client, Transport
+from claude_transport.transports.subprocess import SubprocessTransport
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+DEFAULT_CAPACITY: Final = 8
+
+DEFAULT_DRAIN_TIMEOUT: Final = 30.0
+"""Seconds that running turns get when the worker ends. Then their sessions move all the same."""
+
+_BEAT: Final = NODE_SECONDS / 5
+"""Seconds between two heartbeats, and between two looks at the queue."""
+
+_START_TIMEOUT: Final = 60.0
+"""Seconds for a process to start."""
+
+_MAX_WANTED_BYTES: Final = 256 * 2**10
+"""The most bytes of what a client asks for."""
+
+_MAX_KEYS: Final = 500
+"""Streams that are read in one call."""
+
+_LOOKED_AT: Final = 64
+"""Waiting sessions that are looked at in one go."""
+
+_NAMESPACE: Final = uuids.UUID("5c0a1f5e-8b8a-4b0e-9a53-0f1c8e5f7d21")
+"""The namespace of the ids that conversations of a fleet get."""
+
+
+class FleetWorker:
+    """Runs sessions of the fleet at `url`, as many as `capacity` at the same time. `await serve()` runs it until it is cancelled.
+
+    Args:
+        url: the broker, as for a `FleetTransport`.
+        options: how each `claude` is run. With a `session_store`, another worker can go on with a session after this one is gone.
+        command: an NDJSON program to run in place of `claude`.
+        capacity: the most sessions at the same time.
+        labels: what this worker has, such as `gpu`. A session can ask for labels.
+        tokens: the tokens of the clients. Without any, each client of the broker may begin sessions.
+        choices: names of the options that clients may choose, as for a `Gateway`. The worker's own options bound the values.
+        secrets: environment variables for the processes, which are not in the broker. A session names them in its option `env` as
+            `{"NAME": "secret:NAME"}`, where clients may choose `env`.
+        limits: the limits of a `Gateway`, as far as they concern sessions and lines.
+        name: the name of this worker; by default the host's with a random end.
+        lease: seconds after which another worker takes the sessions of this one when it is silent.
+        drain_timeout: seconds that running turns get in `drain()`.
+        ssl_context: the client's side of `rediss://`.
+        launch: makes the transport of a session from its options, in place of a `SubprocessTransport`.
+
+    Raises:
+        ConfigurationError: an argument is not valid.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        options: ClaudeOptions | None = None,
+        command: Sequence[str] | None = None,
+        capacity: int = DEFAULT_CAPACITY,
+        labels: Sequence[str] = (),
+        tokens: GatewayTokens | Mapping[str, str] | None = None,
+        choices: Collection[str] = DEFAULT_CHOICES,
+        secrets: Mapping[str, str] | None = None,
+        limits: GatewayLimits | None = None,
+        name: str | None = None,
+        lease: float = LEASE_SECONDS,
+        drain_timeout: float = DEFAULT_DRAIN_TIMEOUT,
+        ssl_context: ssl.SSLContext | None = None,
+        launch: Callable[[ClaudeOptions], Transport] | None = None,
+    ) -> None:
+        if isinstance(capacity, bool) or not isinstance(capacity, int) or not 0 < capacity <= _MAX_KEYS:
+            raise ConfigurationError(f"capacity must be a whole number from 1 to {_MAX_KEYS}, not {capacity!r}", option="capacity")
+        if isinstance(labels, str) or not all(isinstance(label, str) for label in labels):
+            raise ConfigurationError("labels is not a list of texts", option="labels")
+        if not isinstance(lease, int | float) or isinstance(lease, bool) or not lease >= 1:
+            raise ConfigurationError(f"lease must be at least 1 second, not {lease!r}", option="lease")
+        if command is not None and launch is not None:
+            raise ConfigurationError("command and launch both say what to run: give one of them", option="launch")
+        self._address = BrokerAddress(url, ssl_context=ssl_context)
+        self._options = options or ClaudeOptions()
+        self._capacity = capacity
+        self._labels = tuple(labels)
+        self._tokens = tokens if isinstance(tokens, GatewayTokens) else GatewayTokens(tokens)
+        self._choices = Choices(choices)
+        self._secrets = dict(secrets or {})
+        self._limits = limits or GatewayLimits()
+        self._limits.check()
+        self._door = Door(tokens=self._tokens, limits=self._limits)
+        self.name: str = name or _own_name()
+        self._lease = float(lease)
+        self._drain_timeout = drain_timeout
+        if launch is None:
+            SubprocessTransport(self._options, command=command)  # raises now what would fail for every session
+        self._launch = launch or partial(SubprocessTransport, command=command)
+        self._resumes = command is None and self._options.session_store is not None
+        self._sessions: dict[str, HostedSession] = {}
+        self._claiming: set[str] = set()
+        self._waiting_since: dict[str, float] = {}
+        self._draining = False
+        self._broker: Broker | None = None
+        self._look = anyio.Event()
+        self.started: anyio.Event = anyio.Event()
+
+    @property
+    def sessions(self) -> tuple[str, ...]:
+        """The ids of the sessions that this worker runs."""
+        return tuple(self._sessions)
+
+    async def serve(self) -> None:
+        """Serve sessions until the call is cancelled. A cancelled worker ends its processes at once, and gives its sessions back.
+
+        Raises:
+            CLIConnectionError: the broker cannot be reached at the beginning.
+            UsageError: it serves already, or has served.
+        """
+        if self._broker is not None:
+            raise UsageError("this worker serves already, or has served: make a new one")
+        self._broker = broker = Broker(self._address)
+        await broker.start(timeout=_START_TIMEOUT)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._read)
+                tasks.start_soon(self._beat)
+                tasks.start_soon(self._take_waiting, tasks)
+        finally:
+            with anyio.CancelScope(shield=True):
+                with contextlib.suppress(BrokerCut, ClaudeTransportError):
+                    await broker.command("hdel", broker.keys.nodes, [self.name])
+                    await broker.command("delete", [broker.keys.inbox(self.name)])
+                await broker.aclose()
+
+    async def drain(self, *, timeout: float | None = None) -> None:
+        """Take no more sessions, and give each of this worker to another one at a quiet moment. Returns when none is left.
+
+        Args:
+            timeout: seconds that running turns get; by default the `drain_timeout` of the worker. Then their sessions move all the same.
+        """
+        self._draining = True
+        with anyio.move_on_after(self._drain_timeout if timeout is None else timeout):
+            async with anyio.create_task_group() as tasks:
+                for session in list(self._sessions.values()):
+                    tasks.start_soon(session.move_away)
+        for session in list(self._sessions.values()):
+            session.leave()
+        while self._sessions:
+            await anyio.sleep(_BEAT / 100)
+
+    # The connection to the broker.
+
+    def _node(self, now: float) -> Node:
+        load = len(self._sessions) + len(self._claiming)
+        return Node(
+            id=self.name,
+            capacity=self._capacity,
+            load=load,
+            labels=self._labels,
+            seen=now,
+            draining=self._draining,
+            versions=(FLEET_VERSION,),
+            library=_library_version(),
+        )
+
+    async def _beat(self) -> None:
+        """Tell the others that this worker lives, and what it runs."""
+        assert self._broker is not None  # noqa: S101 - for the type checkers: serve() has set it
+        broker = self._broker
+        while True:
+            try:
+                now = await broker_time(broker)
+                await broker.command("hset", broker.keys.nodes, {self.name: msgspec.json.encode(self._node(now))})
+                if self._sessions:
+                    ends = dict.fromkeys(self._sessions, now + self._lease)
+                    await broker.command("zadd", broker.keys.sessions, ends)
+                self.started.set()
+            except BrokerCut:
+                await self._reach(broker)
+            self._look.set()
+            await anyio.sleep(_BEAT)
+
+    async def _reach(self, broker: Broker) -> None:
+        while True:
+            with contextlib.suppress(ClaudeTransportError):
+                await broker.reached(patience=_BEAT)
+                break
+        await anyio.sleep(_BEAT / 60)
+
+    async def _read(self) -> None:
+        """Read the streams of all sessions, and the stream that wakes this worker."""
+        assert self._broker is not None  # noqa: S101 - as above
+        broker, inbox = self._broker, "0-0"
+        inbox_key = broker.keys.inbox(self.name)
+        generation = broker.generation
+        while True:
+            if generation != broker.generation:
+                generation = broker.generation
+                for session in self._sessions.values():
+                    session.wake()
+            followed = {broker.keys.incoming(each.id): each for each in self._sessions.values()}
+            cursors = {key: cursor for key, each in followed.items() if (cursor := each.reads_from) is not None}
+            is_complete = len(cursors) == len(followed)
+            try:
+                found = await broker.read({inbox_key: inbox, **cursors}, block=READ_BLOCK if is_complete else 0.02)
+            except BrokerCut:
+                await self._reach(broker)
+                continue
+            for key, rows in found.items():
+                if key == inbox_key:
+                    inbox = rows[-1][0].decode()
+                    self._look.set()
+                else:
+                    self._hear(followed[key], rows)
+
+    def _hear(self, session: HostedSession, rows: Sequence[tuple[bytes, Any]]) -> None:
+        try:
+            entries = [decode_entry(*row) for row in rows]
+        except ProtocolError as exc:
+            session.refuse(exc)
+            return
+        session.hear(entries)
+
+    # Taking sessions.
+
+    async def _take_waiting(self, tasks: Any) -> None:
+        """Look at the queue whenever there is a reason to, and claim what is for this worker."""
+        assert self._broker is not None  # noqa: S101 - as above
+        while True:
+            await self._look.wait()
+            self._look = anyio.Event()
+            if self._draining:
+                continue
+            try:
+                for session, wanted in await self._find_waiting(self._broker):
+                    if len(self._sessions) + len(self._claiming) >= self._capacity:
+                        break
+                    self._claiming.add(session)
+                    tasks.start_soon(self._serve_one, session, wanted)
+            except BrokerCut:
+                continue
+            except ClaudeTransportError as exc:
+                logger.warning("the queue cannot be read: %s", printable(exc))
+
+    async def _find_waiting(self, broker: Broker) -> list[tuple[str, Wanted]]:
+        """Return the waiting sessions that this worker should take now."""
+        from coredis import PureToken
+
+        now = await broker_time(broker)
+        rows = await broker.command("zrange", broker.keys.sessions, 0, now, sortby=PureToken.BYSCORE, offset=0, count=_LOOKED_AT)
+        waiting = [name for row in rows if (name := text_of(row)) not in self._sessions and name not in self._claiming]
+        self._waiting_since = {name: self._waiting_since.get(name, now) for name in waiting}
+        if not waiting:
+            return []
+        nodes = [node for node in await read_nodes(broker) if node.id != self.name]
+        mine = []
+        for name in waiting:
+            data = await broker.command("hget", broker.keys.meta(name), "q")
+            wanted = None if data is None else decode_wanted(bytes_of(data))
+            if wanted is None:
+                await broker.command("zrem", broker.keys.sessions, [name])
+                continue
+            home = await broker.command("hget", broker.keys.homes, wanted.workspace) if wanted.workspace else None
+            ranked = rank_nodes([*nodes, self._node(now)], wanted, now=now, home=None if home is None else text_of(home))
+            patience = wait_for_better(ranked, self.name)
+            if patience is not None and now - self._waiting_since[name] >= patience:
+                mine.append((name, wanted))
+            elif patience is not None and ranked:
+                await wake_node(broker, ranked[0].id)
+        return mine
+
+    async def _serve_one(self, session: str, wanted: Wanted) -> None:
+        """Claim a session, run it, and forget it. No error leaves here: it concerns this session only."""
+        assert self._broker is not None  # noqa: S101 - as above
+        try:
+            await self._claim_and_run(self._broker, session, wanted)
+        except (BrokerCut, ClaudeTransportError) as exc:
+            logger.warning("session %s could not be served: %s", session, printable(exc))
+        except Exception:  # an unknown fault of one session must not end the others
+            logger.exception("serving session %s failed", session)
+        finally:
+            self._claiming.discard(session)
+            self._sessions.pop(session, None)
+            self._look.set()
+
+    async def _claim_and_run(self, broker: Broker, session: str, wanted: Wanted) -> None:
+        keys = broker.keys
+        where = [keys.meta(session), keys.incoming(session), keys.outgoing(session)]
+        asked_at, nonce = anyio.current_time(), secrets.token_hex(4)
+        answer = await broker.script(CLAIM, where, [nonce, self.name, int(self._lease * 1000)])
+        word = text_of(answer[0])
+        if word in ("GONE", "ENDED"):
+            await broker.command("zrem", keys.sessions, [session])
+        if word != "OK":
+            return
+        fields = {text_of(key): text_of(value) for key, value in zip(answer[1][::2], answer[1][1::2], strict=True)}
+        claimed = Claimed.from_fields(fields)
+        await broker.command("zadd", keys.sessions, {session: await broker_time(broker) + self._lease})
+        end = WorkerEnd(
+            claimed, asked_at=asked_at, lease=self._lease, margin=min(LEASE_MARGIN, self._lease / 4), max_line_bytes=self._limits.line_bytes
+        )
+        try:
+            hosted = await self._start(broker, session, end, claimed, wanted, fields)
+        except TurnedAway as exc:
+            end.say_end(SessionEnd(code=exc.reason, error=str(exc), retryable=exc.retryable))
+            carrier = Carrier(broker, session, end, patience=self._lease, on_change=bool)
+            await carrier.drain(timeout=self._lease)
+            await broker.script(RELEASE, where, [end.token, "ended", KEPT_SECONDS * 1000])
+            await broker.command("zrem", keys.sessions, [session])
+            return
+        if wanted.workspace:
+            await broker.command("hset", keys.homes, {wanted.workspace: self.name})
+        self._sessions[session] = hosted
+        self._claiming.discard(session)
+        await wake_node(broker, self.name)  # the read under way does not have its stream
+        info = hosted.transport.info
+        owner = Owner(
+            node=self.name,
+            taken=claimed.in_taken,
+            takeover=claimed.is_takeover,
+            uncertain=claimed.uncertain,
+            pid=info.pid,
+            cli_version=info.cli_version,
+            library=_library_version(),
+        )
+        await hosted.run(owner)
+
+    async def _start(
+        self, broker: Broker, session: str, end: WorkerEnd, claimed: Claimed, wanted: Wanted, fields: Mapping[str, str]
+    ) -> HostedSession:
+        """Start the process. Raises `TurnedAway` for a session that this worker does not run."""
+        owner = self._owner_of(session, fields)
+        allowance = self._door.allowance(owner)
+        options = self._choices.apply(self._options, dict(wanted.options))
+        transport = self._launch(options)
+        terms = transport.attach(Client(answers=check_answers(wanted.answers), trace=dict(wanted.trace)))
+        try:
+            with anyio.fail_after(_START_TIMEOUT):
+                await transport.connect()
+        except BaseException as exc:
+            with anyio.CancelScope(shield=True):
+                await transport.close()
+            if isinstance(exc, ClaudeTransportError | TimeoutError):
+                logger.error("the process of session %s could not be started: %s", session, printable(exc))
+                code = getattr(exc, "code", "timeout")
+                raise TurnedAway("start", f"the process could not be started ({code})") from exc
+            raise
+        return HostedSession(
+            broker,
+            session,
+            end,
+            transport,
+            claimed=claimed,
+            fields=ServerFields(terms.initialize, max_thinking_tokens=thinking_ceiling(self._options)),
+            allowance=allowance,
+            limits=self._limits,
+            patience=self._lease,
+            keep=wanted.keep,
+        )
+
+    def _owner_of(self, session: str, fields: Mapping[str, str]) -> str:
+        """Return the name of the token that began the session. Raises `TurnedAway` when none did."""
+        if not self._tokens:
+            return ANYBODY
+        shown = fields.get("p", "")
+        for name, digest in self._tokens.digests.items():
+            if hmac.compare_digest(prove_with(digest, f"begin {session} {fields.get('q', '')}"), shown):
+                return name
+        raise TurnedAway("auth", "a token is needed, or this one is not accepted")
+
+
+def decode_wanted(data: bytes) -> Wanted | None:
+    """Return what a session needs; None for what no client has written."""
+    if len(data) > _MAX_WANTED_BYTES:
+        return None
+    try:
+        return msgspec.json.decode(data, type=Wanted)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _own_name() -> str:
+    host = "".join(each for each in socket.gethostname() if each.isascii() and (each.isalnum() or each in "-."))[:40]
+    return f"{host or 'worker'}-{secrets.token_hex(4)}"
+
+
+def _library_version() -> str:
+    try:
+        return metadata.version("claude-transport")
+    except metadata.PackageNotFoundError:
+        return ""
