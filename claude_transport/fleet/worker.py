@@ -372,6 +372,7 @@ class FleetWorker:
             taken=claimed.in_taken,
             takeover=claimed.is_takeover,
             uncertain=claimed.uncertain,
+            unstored=claimed.unstored if self._options.session_store is not None else 0,
             pid=info.pid,
             cli_version=info.cli_version,
             library=_library_version(),

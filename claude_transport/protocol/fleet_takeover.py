@@ -96,12 +96,14 @@ def takeover_lines(owner: Owner, *, resumed: bool, conversation: str | None) -> 
     """Return the lines that tell a client that another worker has its session.
 
     A system message comes first: `{"type": "system", "subtype": "fleet_takeover", "uncertain": 1, "resumed": true, …}`. `resumed` is False
-    when the new process does not know the conversation. A result for each uncertain turn follows, and the report that no turn runs.
+    when the new process does not know the conversation. `unstored` counts turns that were over, but may be missing in what it knows. A
+    result for each uncertain turn follows.
     """
     notice = {
         "type": "system",
         "subtype": "fleet_takeover",
         "uncertain": owner.uncertain,
+        "unstored": owner.unstored,
         "resumed": resumed,
         "worker": owner.node,
         "session_id": conversation or "",

@@ -325,7 +325,8 @@ class Broker:
         match call:
             case Append():
                 stream = self.keys.outgoing(session) if call.side == Side.WORKER else self.keys.incoming(session)
-                args: list[Any] = [call.side.value, call.token, call.first, "" if call.turns is None else call.turns]
+                args: list[Any] = [call.side.value, call.token, call.first]
+                args += ("" if each is None else each for each in (call.turns, call.stored))
                 for kind, data in call.entries:
                     args += (kind, data)
                 return _reply(call, await self.script(APPEND, [meta, stream], args))
