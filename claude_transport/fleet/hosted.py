@@ -91,6 +91,16 @@ class HostedSession:
         return f"{self.end.reader.cursor}-0" if self._carrier.is_current and self._lost is None else None
 
     @property
+    def ended(self) -> str:
+        """Why the session ended on this worker: the code of a refusal, `moved`, or `ended` with its process."""
+        return "moved" if self._leaving else (self._reason.code if self._reason is not None else "") or "ended"
+
+    @property
+    def lost_code(self) -> str | None:
+        """The code of the error with which this worker gave the session up; None when it did not."""
+        return None if self._lost is None else self._lost.code
+
+    @property
     def is_leaving(self) -> bool:
         """True when another worker gets the session."""
         return self._leaving

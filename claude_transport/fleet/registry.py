@@ -23,8 +23,8 @@ class FleetSession(msgspec.Struct, frozen=True, kw_only=True):
     """A session of a fleet: its id, its state, and the worker that has it.
 
     `state` is `waiting` (no worker has it), `running`, `stopping` or `ended`. `epoch` counts its workers. `client` is False when no client
-    has been there within its lease. `unread` counts entries of the output that the client has not taken, `turns` those that run. `stored` counts turns whose transcript is in the session
-    store.
+    has been there within its lease. `unread` counts entries of the output that the client has not taken, `turns` the turns that run, and
+    `stored` those that are over and whose transcript is in the session store.
     """
 
     id: str

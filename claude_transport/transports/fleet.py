@@ -12,6 +12,7 @@ from claude_transport.errors import ConfigurationError
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.protocol.fleet import DEFAULT_WINDOW_BYTES
 from claude_transport.protocol.fleet_placement import Wanted
+from claude_transport.protocol.fleet_secrets import check_no_secrets
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES
 from claude_transport.streams.broker import BrokerAddress
 from claude_transport.streams.fleet import DEFAULT_START_TIMEOUT, FleetConnectable, FleetStream, SessionRequest
@@ -33,8 +34,8 @@ class FleetTransport(StreamTransport):
     Args:
         url: the broker. `?prefix=NAME` is the beginning of all its keys, `claude-fleet` by default.
         session: the id of a running session (`transport.session`).
-        options: the options that the worker should start its CLI with, as for a `NetworkTransport`. They are kept in the broker, so give
-            the worker what is secret.
+        options: the options that the worker should start its CLI with, as for a `NetworkTransport`. They are kept in the broker, so a
+            secret in `env` or `mcp_servers` is written as `secret:NAME`, and the worker knows it under that name.
         token: what the workers of the fleet ask for. It is not sent, and not kept in the broker: a proof is.
         since: the position behind which to read (`transport.position`). Only with `session`.
         labels: labels that the worker must have.
@@ -74,6 +75,7 @@ class FleetTransport(StreamTransport):
         check_bounds(window_bytes=window, start_timeout=start_timeout, close_timeout=close_timeout)
         address = BrokerAddress(url, ssl_context=ssl_context)
         chosen = chosen_options(options)
+        check_no_secrets(chosen)
         if session is not None and (chosen or labels or workspace):
             raise ConfigurationError(
                 "options, labels and workspace are for a new session, and session names a running one", option="session"
