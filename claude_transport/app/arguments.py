@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
@@ -47,6 +48,29 @@ def parse(argv: Sequence[str]) -> SimpleNamespace | None:
     with program.make_context(PROGRAM, list(argv), terminal_width=_help_width()) as context:
         values: SimpleNamespace | None = program.invoke(context)
         return values
+
+
+def explain_mistake(mistake: click.UsageError) -> tuple[str, str]:
+    """Return what is wrong on the command line, and a suggestion for it, which may be empty."""
+    command = mistake.ctx.command if mistake.ctx is not None else program
+    if isinstance(mistake, click.NoSuchOption):
+        options = [flag for param in command.params for flag in param.opts if flag.startswith("--")]
+        return f"{command.name} has no option {mistake.option_name}.", _nearest(mistake.option_name, options)
+    if isinstance(mistake, _UnknownCommand):
+        nearest = _nearest(mistake.words[0], [str(known.name) for known in COMMANDS])
+        asked = "" if mistake.words[0].startswith("-") else f"To ask that: {PROGRAM} ask {shlex.quote(' '.join(mistake.words))}"
+        return f"there is no command {mistake.words[0]!r}.", nearest or asked
+    if isinstance(mistake, _TooManyWords):
+        what = f"ask takes one prompt, and got {len(mistake.words)} words."
+        return what, f"Put the prompt in quotes: {PROGRAM} ask {shlex.quote(' '.join(mistake.words))}"
+    return mistake.format_message(), ""
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    import difflib  # only after a mistake
+
+    close = difflib.get_close_matches(word, [*known], n=1)
+    return f"Did you mean {close[0]}?" if close else ""
 
 
 def help_text() -> str:
@@ -118,6 +142,22 @@ def _under(heading: str, options: list[click.Option]) -> list[click.Option]:
     return options
 
 
+class _UnknownCommand(click.UsageError):
+    """The first word is no command. `words` are all that were given."""
+
+    def __init__(self, words: Sequence[str], ctx: click.Context) -> None:
+        super().__init__("there is no such command.", ctx)
+        self.words = words
+
+
+class _TooManyWords(click.UsageError):
+    """There is more than one prompt, most likely because of missing quotes. `words` are all of them."""
+
+    def __init__(self, words: Sequence[str], ctx: click.Context) -> None:
+        super().__init__("ask takes one prompt.", ctx)
+        self.words = words
+
+
 class Command(_Explained):
     """One command of the program. Its callback returns the parsed values, together with `fixed` ones."""
 
@@ -131,9 +171,25 @@ class Command(_Explained):
 
         super().__init__(name, params=list(params), callback=collect, help=self.manual.description, short_help=self.manual.summary)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments of this command into `ctx`. Raises `click.UsageError` when they are wrong."""
+        if self.name != "ask":
+            return super().parse_args(ctx, args)
+        ctx.allow_extra_args = True  # a prompt without quotes: the suggestion needs all of its words
+        more = super().parse_args(ctx, args)
+        if more and not ctx.resilient_parsing:
+            raise _TooManyWords([ctx.params["prompt"], *more], ctx)
+        return more
+
 
 class Program(_Explained, click.Group):
     """The program itself: it only chooses the command."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the first word names, and the other words. Raises `click.UsageError` when it names none."""
+        if args[0] not in self.commands and not ctx.resilient_parsing and not args[0].startswith("-"):
+            raise _UnknownCommand(args, ctx)
+        return super().resolve_command(ctx, args)
 
 
 class Place(click.Argument):

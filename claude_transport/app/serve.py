@@ -26,6 +26,7 @@ from claude_transport.gateway.choices import DEFAULT_CHOICES
 from claude_transport.gateway.door import GatewayLimits, GatewayTokens
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.gateway.serving import GatewaySettings, serve
+from claude_transport.launch.discovery import find_cli
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.printable import printable, printable_lines
 
@@ -67,8 +68,19 @@ async def _serve(args: SimpleNamespace, settings: GatewaySettings) -> int:
     with ExitStack() as stack:
         stack.enter_context(log_to_stderr(as_json=args.json, verbose=args.verbose))
         options = _codex_options(args) if args.agent == "codex" else _claude_options(args, stack)
+        _check_program(options)
         await serve(options, on_started=_announce, **settings)
     return EXIT_OK
+
+
+def _check_program(options: ClaudeOptions | CodexOptions) -> None:
+    """Raise `CLINotFoundError` or `NotExecutableError` when no session could be started. Otherwise only the clients would learn of it."""
+    if isinstance(options, ClaudeOptions):
+        find_cli(options.cli_path, env=os.environ)
+    else:
+        from claude_transport.codex.discovery import find_codex
+
+        find_codex(options.codex_path, env=os.environ)
 
 
 def _claude_options(args: SimpleNamespace, stack: ExitStack) -> ClaudeOptions:
