@@ -79,6 +79,7 @@ class HostedSession:
         self._stored = Wakeup()
         self._reason: SessionEnd | None = None
         self._leaving = False
+        self._said_end = False
         self._bye = anyio.Event()
         self._lost: ClaudeTransportError | None = None
         self._setup: list[bytes] = []
@@ -93,7 +94,7 @@ class HostedSession:
     @property
     def ended(self) -> str:
         """Why the session ended on this worker: the code of a refusal, `moved`, or `ended` with its process."""
-        return "moved" if self._leaving else (self._reason.code if self._reason is not None else "") or "ended"
+        return "moved" if not self._said_end else (self._reason.code if self._reason is not None else "") or "ended"
 
     @property
     def lost_code(self) -> str | None:
@@ -288,6 +289,7 @@ class HostedSession:
         if self._leaving or self._lost is not None:
             return
         info = self.transport.info
+        self._said_end = True
         self.end.say_end(
             self._reason
             or msgspec.structs.replace(
@@ -326,7 +328,7 @@ class HostedSession:
         """Say what is left, and give the session back, or end it. A worker that was replaced, or has no broker, does nothing."""
         if self._lost is not None:
             return
-        state = "live" if self._leaving else "ended"
+        state = "ended" if self._said_end else "live"
         keys = self._broker.keys
         where = [keys.meta(self.id), keys.incoming(self.id), keys.outgoing(self.id)]
         try:

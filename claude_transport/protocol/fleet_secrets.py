@@ -9,7 +9,7 @@ from typing import Any, Final
 from claude_transport.errors import ConfigurationError
 from claude_transport.protocol.redaction import find_secrets, is_secret_name
 
-SECRET: Final = "secret:"
+PREFIX: Final = "secret:"
 _NAME: Final = re.compile(r"secret:([\w.-]{1,128})", re.ASCII)
 
 _PLACES: Final = ("env", "mcp_servers")
@@ -25,9 +25,9 @@ def check_no_secrets(options: Mapping[str, Any]) -> None:
         ConfigurationError: an option holds a secret. The message names the option, not the value.
     """
     for name, value in options.items():
-        found = [each for each in find_secrets({name: value}) if not each.startswith(SECRET)]
+        found = [each for each in find_secrets({name: value}) if not each.startswith(PREFIX)]
         if name == "env" and isinstance(value, Mapping):
-            found += [text for key, text in value.items() if is_secret_name(str(key)) and not str(text).startswith(SECRET)]
+            found += [text for key, text in value.items() if is_secret_name(str(key)) and not str(text).startswith(PREFIX)]
         if found:
             raise ConfigurationError(
                 f"{name} holds a secret, which the broker of a fleet must not know: write 'secret:NAME', and give NAME to the workers",
