@@ -134,6 +134,7 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "sessions.redis_store": "Public behind its door; one store, which changes with its scripts.",
     "sessions.running": "Which process runs a session: it changes with the register of the CLI, not with what deleting does.",
     "sessions.sqlite_store": "Public behind its door; one store, which changes with its schema.",
+    "observing.fleet": "The client's end over a broker; a session of this process never loads it.",
     "observing.remote": "The client's end over HTTP; a session of this process never loads it.",
     "streams.http": "One request of HTTP on a stream; it changes with HTTP, and `observing` with the events.",
     "streams.launched": "A remote process as a byte stream; `SubprocessTransport` chooses between it and a local one.",

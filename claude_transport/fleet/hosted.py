@@ -80,6 +80,7 @@ class HostedSession:
         self._reason: SessionEnd | None = None
         self._leaving = False
         self._said_end = False
+        self._renew_soon = Wakeup()
         self._bye = anyio.Event()
         self._lost: ClaudeTransportError | None = None
         self._setup: list[bytes] = []
@@ -130,6 +131,10 @@ class HostedSession:
         """Tell the session that the connection to the broker has changed."""
         self._carrier.wake()
         self._changed.fire()
+
+    def renew_soon(self) -> None:
+        """Renew the lease now: the answer may say that the session should stop."""
+        self._renew_soon.fire()
 
     def stop(self, reason: SessionEnd) -> None:
         """End the process, and tell the client `reason`. It does not wait."""
@@ -251,7 +256,8 @@ class HostedSession:
         """Renew the lease in time. Ends the session when its client is gone for good, or when it was asked to stop."""
         lease = self.end.lease
         while True:
-            await anyio.sleep_until(lease.renew_at)
+            with anyio.CancelScope(deadline=lease.renew_at):
+                await self._renew_soon.wait()
             if not await self._carrier.carry_out(self.end.renew_call(lease.seconds)):
                 continue
             if self.end.should_stop:

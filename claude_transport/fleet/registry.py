@@ -159,7 +159,7 @@ class FleetRegistry:
             return
         await self._ask("hset", meta, {"x": 1})
         if fields[1] is not None:
-            await wake_node(self._broker, text_of(fields[1]))
+            await wake_node(self._broker, text_of(fields[1]), about=session)
 
     async def _time(self) -> float:
         try:
@@ -190,7 +190,7 @@ def _findings(info: Mapping[str, str], settings: Mapping[str, str]) -> Iterator[
     if settings.get("appendonly") != "yes":
         yield "appendonly is off: a restart of the server loses every session. Set it to yes"
     elif settings.get("appendfsync") == "no":
-        yield "appendfsync is no: a power cut may lose more than the two seconds that workers and clients keep. Set it to everysec or always"
+        yield "appendfsync is no: a power cut may lose more than the two seconds that both ends keep. Set it to everysec or always"
     if settings.get("maxmemory-policy", "noeviction") != "noeviction":
         yield f"maxmemory-policy is {settings['maxmemory-policy']}: a full server deletes running sessions. Set it to noeviction"
 

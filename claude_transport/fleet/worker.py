@@ -259,8 +259,16 @@ class FleetWorker:
                 if key == inbox_key:
                     inbox = rows[-1][0].decode()
                     self._look.set()
+                    self._look_at(rows)
                 else:
                     self._hear(followed[key], rows)
+
+    def _look_at(self, rows: Sequence[tuple[bytes, Any]]) -> None:
+        """Renew at once the lease of each session that a wake-up is about: it was asked to stop."""
+        for _, fields in rows:
+            session = self._sessions.get(text_of(fields.get(b"w", b"")))
+            if session is not None:
+                session.renew_soon()
 
     def _hear(self, session: HostedSession, rows: Sequence[tuple[bytes, Any]]) -> None:
         try:
@@ -350,7 +358,7 @@ class FleetWorker:
         end = WorkerEnd(
             claimed, asked_at=asked_at, lease=self._lease, margin=min(LEASE_MARGIN, self._lease / 4), max_line_bytes=self._limits.line_bytes
         )
-        carrier = Carrier(broker, session, end, patience=self._lease, on_change=bool, keep=wanted.keep)
+        carrier = Carrier(broker, session, end, patience=self._lease, on_change=bool)
         self.metrics.claimed["takeover" if claimed.is_takeover else "new"] += 1
         try:
             allowance = self._door.allowance(self._owner_of(session, fields))

@@ -23,6 +23,8 @@ from claude_transport.transports.stream import DEFAULT_STREAM_CLOSE_TIMEOUT, Str
 _FORCE_AFTER = 1.0
 """Seconds after its own timeout until the stream is closed by force."""
 
+_MOST_KEPT = 100_000
+
 
 class FleetTransport(StreamTransport):
     """A transport to a session on a fleet, through the broker at `url`: `redis://user:password@host:port/database`, or `rediss://…`.
@@ -40,6 +42,7 @@ class FleetTransport(StreamTransport):
         since: the position behind which to read (`transport.position`). Only with `session`.
         labels: labels that the worker must have.
         workspace: a name for what the session works on. Its sessions go to the same worker, as long as that one lives and has room.
+        keep: entries of the output that stay in the broker after this client has read them, for observers and for clients that go back.
         ssl_context: the client's side of `rediss://`. By default it trusts the system's certificates and checks the name.
         window: bytes of input that may wait for the process.
         start_timeout: seconds for a worker to take the session and start the process, waiting in the queue included.
@@ -59,6 +62,7 @@ class FleetTransport(StreamTransport):
         since: int | None = None,
         labels: Sequence[str] = (),
         workspace: str | None = None,
+        keep: int = 0,
         ssl_context: ssl.SSLContext | None = None,
         window: int = DEFAULT_WINDOW_BYTES,
         start_timeout: float = DEFAULT_START_TIMEOUT,
@@ -72,6 +76,8 @@ class FleetTransport(StreamTransport):
             raise ConfigurationError("token must be a string that is not blank, or None", option="token")
         if since is not None and (session is None or isinstance(since, bool) or since < 0):
             raise ConfigurationError("since is a position of a running session, so it needs session", option="since")
+        if isinstance(keep, bool) or not isinstance(keep, int) or not 0 <= keep <= _MOST_KEPT:
+            raise ConfigurationError(f"keep must be a whole number from 0 to {_MOST_KEPT}, not {keep!r}", option="keep")
         check_bounds(window_bytes=window, start_timeout=start_timeout, close_timeout=close_timeout)
         address = BrokerAddress(url, ssl_context=ssl_context)
         chosen = chosen_options(options)
@@ -81,7 +87,7 @@ class FleetTransport(StreamTransport):
                 "options, labels and workspace are for a new session, and session names a running one", option="session"
             )
         wanted = Wanted(labels=tuple(labels), workspace=workspace or "", options=chosen)
-        request = SessionRequest(session=session, since=since, token=token, wanted=wanted)
+        request = SessionRequest(session=session, since=since, token=token, wanted=wanted, keep=keep)
         self._fleet = FleetConnectable(address, request, window=window, start_timeout=start_timeout, close_timeout=close_timeout)
         super().__init__(self._fleet, max_line_bytes=max_line_bytes, close_timeout=close_timeout + _FORCE_AFTER, strict=strict)
         self._structured_output = bool(chosen.get("output_format"))
