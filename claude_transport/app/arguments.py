@@ -610,7 +610,7 @@ MANUAL: Final[Mapping[str, Manual]] = {
             "claude-transport sessions --stop 1a3742c2e0f35b66",
         ),
         environment=(_BROKER, _TRACEBACK),
-        files=(),
+        files=(("CA certificates of the system", "what a broker at rediss:// is checked with"),),
         exit_codes=(
             ("0", "it worked"),
             ("1", "the broker cannot be reached, or the output could not be written"),

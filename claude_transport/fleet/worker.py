@@ -13,7 +13,7 @@ import secrets
 import socket
 import ssl
 import uuid as uuids
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import metadata
 from typing import Any, Final
@@ -113,12 +113,7 @@ class FleetWorker:
         ssl_context: ssl.SSLContext | None = None,
         launch: Callable[[ClaudeOptions], Transport] | None = None,
     ) -> None:
-        if isinstance(capacity, bool) or not isinstance(capacity, int) or not 0 < capacity <= _MAX_KEYS:
-            raise ConfigurationError(f"capacity must be a whole number from 1 to {_MAX_KEYS}, not {capacity!r}", option="capacity")
-        if isinstance(labels, str) or not all(isinstance(label, str) for label in labels):
-            raise ConfigurationError("labels is not a list of texts", option="labels")
-        if not isinstance(lease, int | float) or isinstance(lease, bool) or not lease >= 1:
-            raise ConfigurationError(f"lease must be at least 1 second, not {lease!r}", option="lease")
+        _check(capacity=capacity, labels=labels, lease=lease)
         if command is not None and launch is not None:
             raise ConfigurationError("command and launch both say what to run: give one of them", option="launch")
         self._address = BrokerAddress(url, ssl_context=ssl_context)
@@ -137,7 +132,6 @@ class FleetWorker:
         if launch is None:
             SubprocessTransport(self._options, command=command)  # raises now what would fail for every session
         self._launch = launch or partial(SubprocessTransport, command=command)
-        self._resumes = command is None and self._options.session_store is not None
         self.metrics: FleetMetrics = FleetMetrics()
         self._sessions: dict[str, HostedSession] = {}
         self._claiming: set[str] = set()
@@ -476,6 +470,16 @@ class FleetWorker:
             if hmac.compare_digest(prove_with(digest, f"begin {session} {fields.get('q', '')}"), shown):
                 return name
         raise TurnedAway("auth", "a token is needed, or this one is not accepted")
+
+
+def _check(*, capacity: object, labels: object, lease: object) -> None:
+    """Raise `ConfigurationError` for a value that cannot be used."""
+    if isinstance(capacity, bool) or not isinstance(capacity, int) or not 0 < capacity <= _MAX_KEYS:
+        raise ConfigurationError(f"capacity must be a whole number from 1 to {_MAX_KEYS}, not {capacity!r}", option="capacity")
+    if isinstance(labels, str) or not isinstance(labels, Iterable) or not all(isinstance(label, str) for label in labels):
+        raise ConfigurationError("labels is not a list of texts: give a list such as ['gpu']", option="labels")
+    if not isinstance(lease, int | float) or isinstance(lease, bool) or not lease >= 1:
+        raise ConfigurationError(f"lease must be at least 1 second, not {lease!r}", option="lease")
 
 
 class _Conversation(msgspec.Struct, frozen=True):

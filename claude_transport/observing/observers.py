@@ -34,7 +34,7 @@ def observe(
 
     Args:
         url_or_transport: the `ws://` or `wss://` address of a gateway; the `redis://` or `rediss://` URL of the broker of a fleet; or a
-            transport of this process that is an `ObservableTransport`, or has one inside. The loop of the transport must be the one that runs.
+            transport of this process that is an `ObservableTransport`, or has one inside. Its loop must be the one that runs.
         session: the id of the session of the gateway. A transport has only one, so None will do.
         since: the position of the last line that is known. 0 begins with the first line, None with the oldest one that is kept.
         token: the token of the observer, or of the session's owner.

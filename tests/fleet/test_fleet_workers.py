@@ -77,7 +77,11 @@ async def test_a_worker_that_is_cancelled_gives_its_sessions_back(broker: Broker
 
 
 async def test_a_session_is_stopped_by_an_operator(broker: BrokerServer) -> None:
-    async with serving(FleetWorker(broker.url, command=ECHO)), FleetTransport(broker.url) as transport, FleetRegistry(broker.url) as registry:
+    async with (
+        serving(FleetWorker(broker.url, command=ECHO)),
+        FleetTransport(broker.url) as transport,
+        FleetRegistry(broker.url) as registry,
+    ):
         await registry.stop(str(transport.session))
         with pytest.raises(errors.ConnectionLost) as caught, anyio.fail_after(20):
             await anext(transport.read_messages())
@@ -180,7 +184,9 @@ async def test_a_worker_leaves_sessions_of_a_newer_format_to_newer_workers(broke
     async with serving(FleetWorker(broker.url, command=ECHO)):
         transport = FleetTransport(broker.url, start_timeout=0.5)
         wanted: dict[str, Any] = {"version": 2}
-        await connection.command("hset", connection.keys.meta("new"), {"s": "new", "q": msgspec.json.encode(wanted), "ce": "1.a", "we": "0."})
+        await connection.command(
+            "hset", connection.keys.meta("new"), {"s": "new", "q": msgspec.json.encode(wanted), "ce": "1.a", "we": "0."}
+        )
         await connection.command("zadd", connection.keys.sessions, {"new": 0})
         await transport.connect()
         await transport.close()
