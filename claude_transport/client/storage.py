@@ -432,7 +432,8 @@ class Turn:
         if self._state is TurnState.DROPPED:
             return MissingResult("the message was cancelled before Claude worked on it", messages=recent, code="result.cancelled")
         return MissingResult(
-            "the conversation ended before this turn had a result. The turn may have changed something: check that before you send the prompt again.",
+            "the conversation ended before this turn had a result. "
+            "The turn may have changed something: check that before you send the prompt again.",
             messages=recent,
         )
 

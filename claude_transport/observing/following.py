@@ -57,11 +57,16 @@ class Follower:
     @property
     def at_end(self) -> bool:
         """True when the session has ended and everything was read."""
-        return self._log.ended and self.after >= self._log.last
+        return self._log.ended and not self.has_more
+
+    @property
+    def has_more(self) -> bool:
+        """True when there are lines to take at this moment."""
+        return self.after < self._log.last
 
     def take(self) -> Excerpt | None:
         """Return the lines that are there at this moment, or None when there are none."""
-        if self.after >= self._log.last:
+        if not self.has_more:
             return None
         excerpt = self._log.take(self.after, scrub=self._scrub, max_bytes=_EXCERPT_BYTES)
         self.after = excerpt.last
@@ -73,7 +78,7 @@ class Follower:
         if self._rests:
             self._rests = False
             await anyio.sleep(self._pace)  # it has read everything: what follows at once comes together
-        while self.after >= self._log.last and not self._log.ended:
+        while not (self.has_more or self._log.ended):
             await change_of(self._log)
         return self.take()
 
