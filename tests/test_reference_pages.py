@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from loading import load_generator
 
 DOCS = Path(__file__).parent.parent / "docs"
 REFERENCE = DOCS / "reference"
@@ -19,17 +20,7 @@ ENTRY = re.compile(r"^(?:\.\. auto(?:function|data):: |   )(claude_transport[\w.
 DOCUMENTED = [entry for page in PAGES.values() for entry in ENTRY.findall(page)]
 
 
-def load_generator() -> Any:
-    """Load `docs/generate_names.py`, which is no module of a package."""
-    spec = importlib.util.spec_from_file_location("generate_names", DOCS / "generate_names.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-GENERATOR = load_generator()
+GENERATOR = load_generator("names")
 DOORS = sorted(
     {GENERATOR.name_of(path) for path in GENERATOR.doors()}
     | {"claude_transport.errors", "claude_transport.testing.replies", "claude_transport.testing.steps", "claude_transport.wrappers.faults"}
