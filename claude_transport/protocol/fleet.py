@@ -302,6 +302,11 @@ class FleetWriter:
         return self._ahead < self._window and self._kept_bytes < self._keep_bytes
 
     @property
+    def kept_bytes(self) -> int:
+        """Bytes that are kept, because the reader has not taken them, or the broker may lose them."""
+        return self._kept_bytes
+
+    @property
     def waits_for_reader(self) -> bool:
         """True when everything is said, and only the reader or time can make room: ask again with `Sync`."""
         return not self.has_room and not self.has_unsaid
