@@ -91,6 +91,8 @@ class Server:
         self.busy_until = 0.0
         self.latencies: list[float] | None = None
         self.connections: set[Connection] = set()
+        self.trap: Callable[[Connection], None] | None = None  # what happens when the next call was carried out, before its answer
+        self.trap_after = 0
         self._skew = 0.0
         self._readers: dict[tuple[str, str], list[Callable[[], bool]]] = {}
 
@@ -175,6 +177,10 @@ class Connection:
         """Let the machine know that the connection is gone; a machine that is apart hears of it later."""
         self._world.at(max(self._world.now, self._apart_until) + self._delay, self.machine.run, self._drop, (self.generation,))
 
+    def cut(self) -> None:
+        """Cut the connection now: answers that are under way are lost."""
+        self.machine.run(self._drop, (self.generation,))
+
     def _drop(self, generation: int) -> None:
         if not self.is_up or generation != self.generation:
             return
@@ -208,22 +214,20 @@ class Connection:
 
     def ask(self, work: Callable[[], Any], done: Callable[[Any], None], cut: Callable[[], None]) -> None:
         """Let the broker carry out `work`. Then either `done` or `cut` is called, once."""
-        ticket = self._send(self._arrive, work, done, is_read=False, cut=cut)
+        self._send(self._arrive, work, done, is_read=False, cut=cut)
         if not self._watching:
             self._watching = True
             self.machine.after(CALL_TIMEOUT, self._watch)
-        del ticket
 
     def read(self, session: str, side: str, look: Callable[[], Any], done: Callable[[Any], None], cut: Callable[[], None]) -> None:
         """Wait until `look()` finds something in the stream that `side` writes."""
         self._send(self._arrive_read, (session, side, look), done, is_read=True, cut=cut)
 
-    def _send(self, arrive: Callable[..., None], work: Any, done: Callable[[Any], None], *, is_read: bool, cut: Callable[[], None]) -> int:
+    def _send(self, arrive: Callable[..., None], work: Any, done: Callable[[Any], None], *, is_read: bool, cut: Callable[[], None]) -> None:
         ticket, now = next(self._tickets), self._world.now
         self._open[ticket] = (None if is_read else now, cut)
         self._there = max(self._there, now + self._random_delay(), self._apart_until)
         self._world.at(self._there, arrive, ticket, work, done, self.server.life)
-        return ticket
 
     def _random_delay(self) -> float:
         return self._delay * (0.5 + self._world.rng.random())
@@ -259,6 +263,11 @@ class Connection:
             reply: Any = Refused
         else:
             reply = server.carry_out(work)
+            if server.trap is not None:
+                server.trap_after -= 1
+                if server.trap_after <= 0:
+                    trap, server.trap = server.trap, None
+                    trap(self)
         self._reply(ticket, done, reply)
 
     def _reply(self, ticket: int, done: Callable[[Any], None], reply: Any) -> None:

@@ -134,6 +134,10 @@ class Simulation:
             self._slow_broker,
             self._refuse,
             self._kill_broker,
+            self._cut_at_call,
+            self._cut_at_call,
+            self._part_at_call,
+            self._kill_at_call,
         ]
         chosen = rng.sample(usual, rng.randrange(2, len(usual) + 1))
         if self.disk == "everysec":
@@ -169,10 +173,13 @@ class Simulation:
     def _kill_worker(self) -> str | None:
         if (worker := self._worker()) is None:
             return None
+        self._crash(worker)
+        return worker.machine.name
+
+    def _crash(self, worker: Worker) -> None:
         worker.crash()
         self.workers.remove(worker)
         self.world.at(self.world.now + self.world.rng.uniform(0.1, 5), self._add_worker)
-        return worker.machine.name
 
     def _pause_worker(self) -> str | None:
         if (worker := self._worker()) is None:
@@ -236,6 +243,29 @@ class Simulation:
             return None
         program.driver.connection.hears_of_a_cut()
         return program.name
+
+    def _at_call(self, trap: Callable[[Connection], None]) -> str | None:
+        """Let something happen between one of the next calls and its answer."""
+        if self.server.trap is not None:
+            return None
+        self.server.trap, self.server.trap_after = trap, self.world.rng.randrange(1, 12)
+        return f"after {self.server.trap_after} calls"
+
+    def _cut_at_call(self) -> str | None:
+        return self._at_call(Connection.cut)
+
+    def _part_at_call(self) -> str | None:
+        seconds = self._seconds()
+        return self._at_call(lambda connection: connection.part(seconds))
+
+    def _kill_at_call(self) -> str | None:
+        def kill(connection: Connection) -> None:
+            for worker in self.workers:
+                if worker.connection is connection:
+                    self._crash(worker)
+                    return
+
+        return self._at_call(kill)
 
     def _slow_broker(self) -> str:
         slower, seconds = self.world.rng.choice((20.0, 200.0, 2000.0)), self.world.rng.uniform(0.5, 6.0)
