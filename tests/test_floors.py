@@ -89,6 +89,7 @@ NEIGHBOURS: Mapping[str, str] = {
     "codex.session → jsonrpc": "the conversation of Codex is one in JSON-RPC",
     "fleet → gateway": "what clients may choose, and the limits of each, are judged in one place for gateways and workers",
     "jsonrpc → client": "what transports and callbacks of other code do wrong is judged in one place",
+    "testing → fleet": "the kit holds what a worker serves to the same contract as every other medium",
     "testing → gateway": "the kit holds what a gateway serves to the same contract as every other medium",
 }
 FORBIDDEN_EVERYWHERE = {"claude_agent_sdk": "the official SDK is a peer to interoperate with, never a dependency"}

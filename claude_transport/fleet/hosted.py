@@ -18,12 +18,14 @@ from claude_transport.gateway.session import ServerFields
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.printable import printable
 from claude_transport.protocol.fleet import Arrival, Entry, Kind, Owner, SessionEnd
-from claude_transport.protocol.fleet_ends import Claimed, WorkerEnd
+from claude_transport.protocol.fleet_ends import WorkerEnd
 from claude_transport.protocol.fleet_scripts import RELEASE
+from claude_transport.protocol.fleet_takeover import find_setup, without_setup_answers
 from claude_transport.protocol.framing import LineBlock
 from claude_transport.streams.broker import Broker, BrokerCut, Carrier
 from claude_transport.streams.inflow import Wakeup
 from claude_transport.transport import PouredBlocks, Transport
+from claude_transport.transports.subprocess import SubprocessTransport
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -45,11 +47,10 @@ class HostedSession:
         session: its id.
         end: the worker's end.
         transport: connected to the process.
-        claimed: what the broker knew of it.
+        carrier: carries out the calls of the end.
         fields: changes the client's requests so that the worker's options hold.
         allowance: what the owner of the session has used of the limits.
         limits: the limits of the worker.
-        patience: seconds for which a lost broker is waited for.
     """
 
     def __init__(
@@ -59,12 +60,10 @@ class HostedSession:
         end: WorkerEnd,
         transport: Transport,
         *,
-        claimed: Claimed,
+        carrier: Carrier,
         fields: ServerFields,
         allowance: Allowance,
         limits: GatewayLimits,
-        patience: float,
-        keep: int = 0,
     ) -> None:
         self.id: str = session
         self.end: WorkerEnd = end
@@ -72,16 +71,17 @@ class HostedSession:
         self.bytes_in: int = 0
         self.bytes_out: int = 0
         self._broker = broker
-        self._claimed = claimed
+        self._carrier = carrier
         self._fields = fields
         self._allowance = allowance
         self._limits = limits
         self._changed = Wakeup()
-        self._carrier = Carrier(broker, session, end, patience=patience, on_change=self._changed.fire, keep=keep)
+        self._stored = Wakeup()
         self._reason: SessionEnd | None = None
         self._leaving = False
         self._bye = anyio.Event()
         self._lost: ClaudeTransportError | None = None
+        self._setup: list[bytes] = []
 
     # What the worker calls.
 
@@ -138,13 +138,23 @@ class HostedSession:
 
     # Its life.
 
-    async def run(self, owner: Owner) -> None:
-        """Carry lines in both directions until the process has ended, and the broker knows how; or until another end has the session."""
+    async def run(self, owner: Owner, *, notice: Sequence[bytes] = (), setup: Sequence[bytes] = ()) -> None:
+        """Carry lines in both directions until the process has ended, and the broker knows how; or until another end has the session.
+
+        Args:
+            owner: what this worker says first.
+            notice: lines for the client that another worker had the session.
+            setup: requests that the process gets first.
+        """
         self.end.begin(owner)
+        for line in notice:
+            self.end.say(line)
+        self._setup = list(setup)
+        self._carrier.on_change = self._changed.fire
         self._carrier.wake()
         try:
             async with anyio.create_task_group() as tasks:
-                for work in (self._carrier.append_all, self._feed, self._renew, self._obey_bye):
+                for work in (self._carrier.append_all, self._feed, self._renew, self._obey_bye, self._follow_store):
                     tasks.start_soon(self._part, work, tasks.cancel_scope)
                 await self._pump()
                 self._changed.fire()
@@ -166,6 +176,8 @@ class HostedSession:
 
     async def _feed(self) -> None:
         """Give the process the client's input, once it is written down that it was taken."""
+        for line in self._setup:
+            await self.transport.write(line)
         while True:
             call = self.end.take_call()
             if call is not None:
@@ -194,8 +206,30 @@ class HostedSession:
             self.bytes_in += len(data)
             self._check_size()
             await self._allowance.spend(len(data))
+            await self._remember_setup(data)
             merged = self._fields.merged(lines)
             await self.transport.write(data if merged is lines else b"\n".join(merged) + b"\n")
+
+    async def _remember_setup(self, data: bytes) -> None:
+        """Keep the requests that set the session up, for the worker that comes after this one."""
+        if kept := find_setup(data):
+            try:
+                await self._broker.command("hset", self._broker.keys.setup(self.id), kept)
+            except BrokerCut as exc:
+                logger.warning("session %s: a request is not kept for the next worker (%s)", self.id, exc)
+
+    async def _follow_store(self) -> None:
+        """Let turns be over for the next worker when their transcript is stored, and not before."""
+        transport = self.transport
+        while isinstance(transport, SubprocessTransport):
+            while not transport.is_storing:
+                self._hold_turns(unstored=False)
+                await self._stored.wait()
+            await transport.wait_stored()
+
+    def _hold_turns(self, *, unstored: bool) -> None:
+        self.end.hold_turns(unstored=unstored)
+        self._carrier.wake()
 
     def _check_size(self) -> None:
         limit = self._limits.session_bytes
@@ -267,10 +301,14 @@ class HostedSession:
         return False
 
     def _say(self, block: LineBlock) -> bool:
-        data = bytes(block)
+        data = bytes(block) if not self._setup else without_setup_answers(bytes(block))
         self.bytes_out += len(data)
         self._check_size()
-        self.end.say(data)
+        if isinstance(self.transport, SubprocessTransport) and self.transport.is_storing:
+            self.end.hold_turns(unstored=True)
+            self._stored.fire()
+        if data:
+            self.end.say(data)
         self._carrier.wake()
         return not self.end.writer.has_room
 
@@ -287,6 +325,7 @@ class HostedSession:
                 await self._broker.script(RELEASE, where, [self.end.token, state, KEPT_SECONDS * 1000])
                 if state == "ended":
                     await self._broker.command("zrem", keys.sessions, [self.id])
+                    await self._broker.command("delete", [keys.setup(self.id)])
                 else:
                     await self._broker.command("zadd", keys.sessions, {self.id: 0})
         except (BrokerCut, ClaudeTransportError) as exc:

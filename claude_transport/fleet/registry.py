@@ -23,7 +23,8 @@ class FleetSession(msgspec.Struct, frozen=True, kw_only=True):
     """A session of a fleet: its id, its state, and the worker that has it.
 
     `state` is `waiting` (no worker has it), `running`, `stopping` or `ended`. `epoch` counts its workers. `client` is False when no client
-    has been there within its lease. `unread` counts entries of the output that the client has not taken, `turns` those that run.
+    has been there within its lease. `unread` counts entries of the output that the client has not taken, `turns` those that run. `stored` counts turns whose transcript is in the session
+    store.
     """
 
     id: str
@@ -33,6 +34,7 @@ class FleetSession(msgspec.Struct, frozen=True, kw_only=True):
     client: bool = False
     unread: int = 0
     turns: int = 0
+    stored: int = 0
 
 
 class FleetNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,4 +143,5 @@ def _session(name: str, fields: dict[str, str], *, now: float) -> FleetSession:
         client=client > now,
         unread=max(int(fields.get("wo", 0)) - int(fields.get("co", 0)), 0),
         turns=max(int(fields.get("tt", 0)) - int(fields.get("td", 0)), 0),
+        stored=int(fields.get("ts", 0)),
     )

@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import hmac
 import logging
+import re
 import secrets
 import socket
 import ssl
 import uuid as uuids
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from functools import partial
 from importlib import metadata
 from typing import Any, Final
@@ -20,7 +21,7 @@ from typing import Any, Final
 import anyio
 import msgspec
 
-from claude_transport.errors import ClaudeTransportError, ConfigurationError, ProtocolError, UsageError
+from claude_transport.errors import ClaudeTransportError, ConfigurationError, ProtocolError, SessionInUse, UsageError
 from claude_transport.fleet.hosted import KEPT_SECONDS, HostedSession
 from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices, check_answers, thinking_ceiling
 from claude_transport.gateway.door import ANYBODY, Door, GatewayLimits, GatewayTokens
@@ -32,9 +33,11 @@ from claude_transport.protocol.fleet import FLEET_VERSION, Owner, SessionEnd
 from claude_transport.protocol.fleet_ends import LEASE_MARGIN, LEASE_SECONDS, Claimed, WorkerEnd
 from claude_transport.protocol.fleet_placement import NODE_SECONDS, Node, Wanted, rank_nodes, wait_for_better
 from claude_transport.protocol.fleet_scripts import CLAIM, RELEASE
-from claude_transport.streams.broker import READ_BLOCK, Broker, BrokerAddress, BrokerCut, Carrier, bytes_of, decode_entry, text_of
+from claude_transport.protocol.fleet_takeover import setup_lines, takeover_lines
+from claude_transport.streams.broker import READ_BLOCK, Broker, BrokerAddress, BrokerCut, Carrier, bytes_of, decode_entry, first_of, text_of
 from claude_transport.streams.fleet import broker_time, prove_with, read_nodes, wake_node
-from claude_transport.transport import Client, Transport
+from claude_transport.streams.inflow import Wakeup
+from claude_transport.transport import Client, SessionTerms, Transport
 from claude_transport.transports.subprocess import SubprocessTransport
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -52,6 +55,9 @@ _START_TIMEOUT: Final = 60.0
 
 _MAX_WANTED_BYTES: Final = 256 * 2**10
 """The most bytes of what a client asks for."""
+
+_STORE_PAUSE: Final = 1.0
+"""Seconds between two attempts to take a conversation that the store still gives to the worker before."""
 
 _MAX_KEYS: Final = 500
 """Streams that are read in one call."""
@@ -136,6 +142,7 @@ class FleetWorker:
         self._draining = False
         self._broker: Broker | None = None
         self._look = anyio.Event()
+        self._fewer = Wakeup()
         self.started: anyio.Event = anyio.Event()
 
     @property
@@ -180,7 +187,7 @@ class FleetWorker:
         for session in list(self._sessions.values()):
             session.leave()
         while self._sessions:
-            await anyio.sleep(_BEAT / 100)
+            await self._fewer.wait()
 
     # The connection to the broker.
 
@@ -316,6 +323,7 @@ class FleetWorker:
             self._claiming.discard(session)
             self._sessions.pop(session, None)
             self._look.set()
+            self._fewer.fire()
 
     async def _claim_and_run(self, broker: Broker, session: str, wanted: Wanted) -> None:
         keys = broker.keys
@@ -333,17 +341,28 @@ class FleetWorker:
         end = WorkerEnd(
             claimed, asked_at=asked_at, lease=self._lease, margin=min(LEASE_MARGIN, self._lease / 4), max_line_bytes=self._limits.line_bytes
         )
+        carrier = Carrier(broker, session, end, patience=self._lease, on_change=bool, keep=wanted.keep)
         try:
-            hosted = await self._start(broker, session, end, claimed, wanted, fields)
+            async with _renewed(carrier, end):
+                hosted, conversation = await self._start(broker, session, end, carrier, wanted, fields)
         except TurnedAway as exc:
             end.say_end(SessionEnd(code=exc.reason, error=str(exc), retryable=exc.retryable))
-            carrier = Carrier(broker, session, end, patience=self._lease, on_change=bool)
             await carrier.drain(timeout=self._lease)
             await broker.script(RELEASE, where, [end.token, "ended", KEPT_SECONDS * 1000])
             await broker.command("zrem", keys.sessions, [session])
             return
+        try:
+            await self._host(broker, hosted, conversation, claimed, wanted)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await hosted.transport.close()
+            raise
+
+    async def _host(self, broker: Broker, hosted: HostedSession, conversation: _Conversation, claimed: Claimed, wanted: Wanted) -> None:
+        keys, session = broker.keys, hosted.id
         if wanted.workspace:
             await broker.command("hset", keys.homes, {wanted.workspace: self.name})
+        await broker.command("hset", keys.meta(session), {"sid": conversation.id})
         self._sessions[session] = hosted
         self._claiming.discard(session)
         await wake_node(broker, self.name)  # the read under way does not have its stream
@@ -353,44 +372,63 @@ class FleetWorker:
             taken=claimed.in_taken,
             takeover=claimed.is_takeover,
             uncertain=claimed.uncertain,
+            unstored=claimed.unstored if self._options.session_store is not None else 0,
             pid=info.pid,
             cli_version=info.cli_version,
             library=_library_version(),
         )
-        await hosted.run(owner)
+        if not claimed.is_takeover:
+            await hosted.run(owner)
+            return
+        logger.info("session %s is taken over, with %d uncertain turns", session, claimed.uncertain)
+        kept = await broker.command("hgetall", keys.setup(session))
+        setup = setup_lines({text_of(key): bytes_of(value) for key, value in kept.items()})
+        notice = takeover_lines(owner, resumed=conversation.resumed, conversation=conversation.id)
+        await hosted.run(owner, notice=notice, setup=setup)
 
     async def _start(
-        self, broker: Broker, session: str, end: WorkerEnd, claimed: Claimed, wanted: Wanted, fields: Mapping[str, str]
-    ) -> HostedSession:
+        self, broker: Broker, session: str, end: WorkerEnd, carrier: Carrier, wanted: Wanted, fields: Mapping[str, str]
+    ) -> tuple[HostedSession, _Conversation]:
         """Start the process. Raises `TurnedAway` for a session that this worker does not run."""
-        owner = self._owner_of(session, fields)
-        allowance = self._door.allowance(owner)
+        allowance = self._door.allowance(self._owner_of(session, fields))
         options = self._choices.apply(self._options, dict(wanted.options))
-        transport = self._launch(options)
-        terms = transport.attach(Client(answers=check_answers(wanted.answers), trace=dict(wanted.trace)))
+        client = Client(answers=check_answers(wanted.answers), trace=trace_of(wanted.trace))
         try:
             with anyio.fail_after(_START_TIMEOUT):
-                await transport.connect()
-        except BaseException as exc:
-            with anyio.CancelScope(shield=True):
-                await transport.close()
-            if isinstance(exc, ClaudeTransportError | TimeoutError):
-                logger.error("the process of session %s could not be started: %s", session, printable(exc))
-                code = getattr(exc, "code", "timeout")
-                raise TurnedAway("start", f"the process could not be started ({code})") from exc
+                conversation = await _conversation_of(options, session, fields)
+                transport, terms = await self._connected(conversation.options, client)
+        except TurnedAway:
             raise
-        return HostedSession(
+        except (ClaudeTransportError, TimeoutError) as exc:
+            logger.warning("the process of session %s could not be started: %s", session, printable(exc))
+            raise TurnedAway("start", f"the process could not be started ({getattr(exc, 'code', 'timeout')})") from exc
+        hosted = HostedSession(
             broker,
             session,
             end,
             transport,
-            claimed=claimed,
+            carrier=carrier,
             fields=ServerFields(terms.initialize, max_thinking_tokens=thinking_ceiling(self._options)),
             allowance=allowance,
             limits=self._limits,
-            patience=self._lease,
-            keep=wanted.keep,
         )
+        return hosted, conversation
+
+    async def _connected(self, options: ClaudeOptions, client: Client) -> tuple[Transport, SessionTerms]:
+        """Start a process. Waits for a store in which the worker before still holds the session; the caller bounds that."""
+        while True:
+            transport = self._launch(options)
+            try:
+                terms = transport.attach(client)
+                await transport.connect()
+            except BaseException as exc:
+                with anyio.CancelScope(shield=True):
+                    await transport.close()
+                if not isinstance(exc, SessionInUse):
+                    raise
+            else:
+                return transport, terms
+            await anyio.sleep(_STORE_PAUSE)
 
     def _owner_of(self, session: str, fields: Mapping[str, str]) -> str:
         """Return the name of the token that began the session. Raises `TurnedAway` when none did."""
@@ -401,6 +439,67 @@ class FleetWorker:
             if hmac.compare_digest(prove_with(digest, f"begin {session} {fields.get('q', '')}"), shown):
                 return name
         raise TurnedAway("auth", "a token is needed, or this one is not accepted")
+
+
+class _Conversation(msgspec.Struct, frozen=True):
+    """The conversation of a session: its id, the options with which its process starts, and whether it goes on with an earlier one."""
+
+    id: str
+    options: ClaudeOptions
+    resumed: bool = False
+
+
+async def _conversation_of(options: ClaudeOptions, session: str, fields: Mapping[str, str]) -> _Conversation:
+    """Return which conversation the process has: a new one with an id that the next worker knows, or that of the worker before."""
+    named = options.session_id or (options.resume if not options.fork_session else None)
+    before = fields.get("sid")
+    if before is None:
+        if named is not None or options.continue_conversation or options.resume is not None:
+            return _Conversation(named or "", options)
+        new = str(uuids.uuid5(_NAMESPACE, session))
+        return _Conversation(new, options.replace(session_id=new))
+    fresh = options.replace(session_id=None, resume=None, fork_session=False, continue_conversation=False)
+    if before and options.session_store is not None:
+        from claude_transport.sessions.materialising import find_session
+
+        if await find_session(options.session_store, resume=before, cwd=options.cwd) is not None:
+            return _Conversation(before, fresh.replace(resume=before), resumed=True)
+    new = str(uuids.uuid5(_NAMESPACE, f"{session} {fields['we']}"))
+    return _Conversation(new, fresh.replace(session_id=new))
+
+
+@contextlib.asynccontextmanager
+async def _renewed(carrier: Carrier, end: WorkerEnd) -> AsyncIterator[None]:
+    """Keep the lease while the block runs. A lease that is lost cancels the block, and raises."""
+    lost: list[ClaudeTransportError] = []
+
+    async def renew() -> None:
+        try:
+            while True:
+                await anyio.sleep_until(end.lease.renew_at)
+                await carrier.carry_out(end.renew_call(end.lease.seconds))
+        except ClaudeTransportError as exc:
+            lost.append(exc)
+            tasks.cancel_scope.cancel()
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(renew)
+            yield
+            tasks.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        raise first_of(group) from group
+    if lost:
+        raise lost[0]
+
+
+_TRACE_FIELDS: Final = ("traceparent", "tracestate")
+_TRACE_VALUE: Final = re.compile(r"[\x20-\x7e]{1,512}")
+
+
+def trace_of(trace: Mapping[str, str]) -> dict[str, str]:
+    """Return the trace context of a client. Only these two names: they become environment variables of the process."""
+    return {name: value for name in _TRACE_FIELDS if _TRACE_VALUE.fullmatch(value := trace.get(name, ""))}
 
 
 def decode_wanted(data: bytes) -> Wanted | None:

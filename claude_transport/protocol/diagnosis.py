@@ -119,12 +119,14 @@ _CONNECTION: Final = _Failure(
 _INVALID: Final = _Failure(errors.APIFailed, "The API refused the request as invalid.", code="result.invalid_request")
 _OUTPUT: Final = _Failure(errors.APIFailed, "The answer exceeded the maximum number of output tokens.", code="result.max_output_tokens")
 _START: Final = _Failure(errors.ResultError, "The session could not be started.", code="result.startup_failed", category="configuration")
+_UNCERTAIN: Final = _Failure(errors.TurnUncertain, "The machine that ran the turn is gone; the turn may have had effects.")
 _UNKNOWN: Final = _Failure(errors.APIFailed, "The run failed; no reason was given.")
 
 _BY_SUBTYPE: Final = {
     "error_max_turns": _MAX_TURNS,
     "error_max_budget_usd": _BUDGET,
     "error_max_structured_output_retries": _STRUCTURED,
+    "outcome_uncertain": _UNCERTAIN,
 }
 
 _BY_TERMINAL_REASON: Final = {

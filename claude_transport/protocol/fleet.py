@@ -80,12 +80,16 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a worker says first: its name, the entries of the client that were taken before it, and the turns that are uncertain."""
+    """What a worker says first: its name, the entries of the client that were taken before it, and the turns that are uncertain.
+
+    `unstored` counts turns that are over, but of which the transcript was not stored.
+    """
 
     node: str = ""
     taken: int = 0
     takeover: bool = False
     uncertain: int = 0
+    unstored: int = 0
     pid: int | None = None
     cli_version: str | None = None
     library: str = ""
@@ -126,13 +130,17 @@ def epoch_of(token: str) -> int:
 
 
 class Append(msgspec.Struct, frozen=True, tag=True):
-    """Add `entries` to the stream that `side` writes, the first with the number `first`. `turns` are turns that are over, or None."""
+    """Add `entries` to the stream that `side` writes, the first with the number `first`.
+
+    `turns` says how many turns are over after them, and `stored` of how many the transcript is stored; None changes nothing.
+    """
 
     side: Side
     token: str
     first: int
     entries: Sequence[tuple[str, bytes]]
     turns: int | None = None
+    stored: int | None = None
 
 
 class Take(msgspec.Struct, frozen=True, tag=True):

@@ -190,6 +190,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     out_taken: int = 0
     turns_begun: int = 0
     turns_over: int = 0
+    turns_stored: int = 0
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Claimed:
@@ -203,6 +204,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
                 out_taken=int(fields["co"]),
                 turns_begun=int(fields.get("tt", 0)),
                 turns_over=int(fields.get("td", 0)),
+                turns_stored=int(fields.get("ts", 0)),
             )
         except (KeyError, ValueError) as exc:
             raise ProtocolError("the session in the broker has fields that cannot be read", code="fleet.malformed") from exc
@@ -216,6 +218,11 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     def uncertain(self) -> int:
         """How many turns had begun and were not over."""
         return max(self.turns_begun - self.turns_over, 0)
+
+    @property
+    def unstored(self) -> int:
+        """How many turns were over, but not in the session store."""
+        return max(self.turns_over - self.turns_stored, 0)
 
 
 class WorkerEnd(FleetEnd):
@@ -248,7 +255,8 @@ class WorkerEnd(FleetEnd):
         self._begun = claimed.turns_begun
         self._begun_fed = claimed.turns_begun
         self._over = claimed.turns_over
-        self._told_over = claimed.turns_over
+        self._stored = claimed.turns_stored
+        self._told = (claimed.turns_over, claimed.turns_stored)
         self._reports_states = False
         self._unstored = False
         self.waiting_bytes: int = 0
@@ -343,8 +351,10 @@ class WorkerEnd(FleetEnd):
         self._over = self._begun
 
     def hold_turns(self, *, unstored: bool) -> None:
-        """Say whether a transcript waits to be stored. Until it is, its turn is not over for a worker that takes the session."""
+        """Say whether a part of the transcript waits to be stored. A worker that takes the session reports the turns before it."""
         self._unstored = unstored
+        if not unstored:
+            self._stored = self._over
 
     @property
     def busy(self) -> bool:
@@ -354,20 +364,21 @@ class WorkerEnd(FleetEnd):
     def append_call(self) -> Append | None:
         """Return the next append, with the turns that are over once everything before is said; None when there is nothing to say."""
         call = super().append_call()
-        over = self._told_over if self._unstored else self._over
-        if over == self._told_over or (self.writer.is_appending and call is None):
+        if not self._unstored:
+            self._stored = self._over
+        if (self._over, self._stored) == self._told or (self.writer.is_appending and call is None):
             return call
         if call is None:
-            return Append(self.side, self.token, self.writer.said + 1, (), over)
+            return Append(self.side, self.token, self.writer.said + 1, (), self._over, self._stored)
         if call.first + len(call.entries) - 1 == self.writer.last:
-            return msgspec.structs.replace(call, turns=over)
+            return msgspec.structs.replace(call, turns=self._over, stored=self._stored)
         return call
 
     def answered(self, call: Call, reply: Reply, *, asked_at: float, now: float) -> None:
         """Note the answer to `call`. Raises as `FleetEnd.answered()` does."""
         super().answered(call, reply, asked_at=asked_at, now=now)
-        if isinstance(call, Append) and isinstance(reply, Appended) and call.turns is not None:
-            self._told_over = max(self._told_over, call.turns)
+        if isinstance(call, Append) and isinstance(reply, Appended) and call.turns is not None and call.stored is not None:
+            self._told = (call.turns, call.stored)
 
     def _synced(self, reply: Synced, *, now: float) -> None:
         before = self.reader.cursor

@@ -6,7 +6,7 @@ The fields of a session's hash have short names, because there may be many thous
 * of the worker: `we` its token, `wb` the last number of `out` before it, `wo` the last number of `out`, `wi` how far it has taken `in`,
   `wn` its name, `wu` the end of its lease in milliseconds of the broker's clock
 * of the client: `ce`, `cb`, `ci`, `co` and `cu` likewise
-* `tt` turns that have begun, `td` turns that are over
+* `tt` turns that have begun, `td` turns that are over, `ts` those of them whose transcript is stored
 * `q` what the client asked for (labels, workspace, options), `k` the digest of what a client shows to come back, `p` the proof of its token
 """
 
@@ -73,7 +73,7 @@ return {'OK', redis.call('HGETALL', KEYS[1])}
 APPEND: Final = (
     _OPEN
     + """
--- KEYS: hash, stream. ARGV: side, token, number of the first, turns that are over or '', (kind, data)*
+-- KEYS: hash, stream. ARGV: side, token, number of the first, turns that are over or '', turns that are stored or '', (kind, data)*
 local last_of, taken_of = 'ci', 'wi'
 if ARGV[1] == 'w' then last_of, taken_of = 'wo', 'co' end
 local m = redis.call('HMGET', KEYS[1], ARGV[1] .. 'e', last_of, taken_of)
@@ -81,7 +81,7 @@ if not m[1] then return {'GONE'} end
 if m[1] ~= ARGV[2] then return {'FENCED', m[1]} end
 local last, number = tonumber(m[2]), tonumber(ARGV[3])
 if number > last + 1 then return {'GAP', last, tonumber(m[3])} end
-for at = 5, #ARGV, 2 do
+for at = 6, #ARGV, 2 do
     if number > last then
         redis.call('XADD', KEYS[2], text(number) .. '-0', 'e', ARGV[2], 'k', ARGV[at], 'd', ARGV[at + 1])
         last = number
@@ -90,6 +90,7 @@ for at = 5, #ARGV, 2 do
 end
 redis.call('HSET', KEYS[1], last_of, text(last))
 if ARGV[4] ~= '' then redis.call('HSET', KEYS[1], 'td', ARGV[4]) end
+if ARGV[5] ~= '' then redis.call('HSET', KEYS[1], 'ts', ARGV[5]) end
 return {'OK', last, tonumber(m[3])}
 """
 )

@@ -7,6 +7,7 @@ cuts raises `BrokerCut`. What a cut means for a session is decided in `claude_tr
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import logging
 import re
@@ -17,6 +18,8 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import anyio
 import anyio.lowlevel
+from anyio.abc import ByteStream
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from claude_transport.background import BackgroundTask
 from claude_transport.backoff import Backoff
@@ -69,7 +72,7 @@ _POLL: Final = Backoff(first=0.005, factor=2.0, maximum=0.25, jitter=0)
 """Delays between questions whether the reader of a full stream has taken something."""
 
 _PREFIX: Final = re.compile(r"[\w:.-]{1,64}", re.ASCII)
-_NUMBER: Final = re.compile(rb"(\d{1,15})-0")
+_NUMBER: Final = re.compile(rb"\A(\d{1,15})-0\Z")
 
 _TRANSIENT: Final = ("OOM", "LOADING", "MISCONF", "BUSY", "READONLY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "NOREPLICAS", "UNBLOCKED")
 """What a broker says that will take the call later: it is out of memory, reads its file, or changes its role."""
@@ -118,18 +121,20 @@ class BrokerAddress:
     def client(self) -> Any:
         """Return a client of coredis, which is not connected yet."""
         import coredis
+        from coredis.connection import TCPLocation
+        from coredis.pool import ConnectionPool
         from coredis.retry import NoRetryPolicy
 
-        return coredis.Redis(
-            self.host,
-            self.port,
-            self.database,
+        pool: Any = ConnectionPool(
+            connection_class=_tidy_connection(),
+            location=TCPLocation(self.host, self.port),
+            db=self.database,
             username=self._user,
             password=self._password,
             ssl_context=self._ssl_context,
             connect_timeout=CALL_TIMEOUT,
-            retry_policy=NoRetryPolicy(),
         )
+        return coredis.Redis(connection_pool=pool, retry_policy=NoRetryPolicy())
 
     def without_password(self, text: str) -> str:
         """Return `text` without the password, which a client may repeat."""
@@ -145,6 +150,24 @@ def _split(url: str) -> tuple[SplitResult, int | None]:
     if parts.scheme not in ("redis", "rediss") or not parts.hostname:
         raise ConfigurationError("the URL of a broker is redis://host:port/database, or rediss://… for TLS", option="url")
     return parts, port
+
+
+@functools.cache
+def _tidy_connection() -> Any:
+    """Return a class of connections that leaves nothing open when the server cannot be reached."""
+    from coredis.connection import TCPConnection
+
+    class TidyConnection(TCPConnection):
+        async def _connect(self) -> ByteStream:
+            try:
+                return await super()._connect()
+            except BaseException:
+                for each in vars(self).values():
+                    if isinstance(each, MemoryObjectReceiveStream | MemoryObjectSendStream):
+                        each.close()
+                raise
+
+    return TidyConnection
 
 
 class Broker:
@@ -177,11 +200,11 @@ class Broker:
             with anyio.move_on_after(timeout):
                 while self._client is None and self._failure is None:
                     await self._changed.wait()
+        finally:
             if self._client is None:
-                raise self._error()
-        except BaseException:
-            await self.aclose()
-            raise
+                await self.aclose()
+        if self._client is None:
+            raise self._error()
 
     def _error(self) -> CLIConnectionError:
         said = self.address.without_password(f"{type(self._failure).__name__}: {self._failure}") if self._failure else "no answer"
@@ -202,9 +225,6 @@ class Broker:
         retry = 0
         while not self._closing:
             try:
-                # first by hand: a client that cannot connect leaves open streams behind
-                with anyio.fail_after(CALL_TIMEOUT):
-                    await (await anyio.connect_tcp(self.address.host, self.address.port)).aclose()
                 async with self.address.client() as client:
                     with anyio.fail_after(CALL_TIMEOUT):
                         await client.ping()
@@ -305,7 +325,8 @@ class Broker:
         match call:
             case Append():
                 stream = self.keys.outgoing(session) if call.side == Side.WORKER else self.keys.incoming(session)
-                args: list[Any] = [call.side.value, call.token, call.first, "" if call.turns is None else call.turns]
+                args: list[Any] = [call.side.value, call.token, call.first]
+                args += ("" if each is None else each for each in (call.turns, call.stored))
                 for kind, data in call.entries:
                     args += (kind, data)
                 return _reply(call, await self.script(APPEND, [meta, stream], args))
@@ -361,11 +382,9 @@ def _reply(call: Call, answer: list[Any]) -> Reply:
 
 def decode_entry(identifier: bytes, fields: Any) -> Entry:
     """Return an entry that was read. Raises `ProtocolError` for one that no end writes."""
-    number = _NUMBER.fullmatch(identifier)
     try:
-        if number is None:
-            raise ValueError(identifier)
-        return Entry(int(number[1]), text_of(fields[b"e"]), text_of(fields[b"k"]), bytes_of(fields[b"d"]))
+        (number,) = _NUMBER.findall(identifier)
+        return Entry(int(number), text_of(fields[b"e"]), text_of(fields[b"k"]), bytes_of(fields[b"d"]))
     except (KeyError, TypeError, ValueError) as exc:
         raise ProtocolError("an entry of the session cannot be read: no end of a fleet has written it", code="fleet.malformed") from exc
 
@@ -406,7 +425,7 @@ class Carrier:
         self._session = session
         self.end: FleetEnd = end
         self._patience = patience
-        self._on_change = on_change
+        self.on_change: Callable[[], object] = on_change
         self._keep = keep
         self._generation = broker.generation
         self._syncing = anyio.Lock()
@@ -447,7 +466,7 @@ class Carrier:
             await self._resync(cut=True)
             return False
         self.end.answered(call, reply, asked_at=asked_at, now=anyio.current_time())
-        self._on_change()
+        self.on_change()
         return True
 
     async def _resync(self, *, cut: bool = False) -> None:
@@ -471,7 +490,7 @@ class Carrier:
                     continue
                 self.end.answered(call, reply, asked_at=asked_at, now=anyio.current_time())
                 self._generation, cut = generation, False
-        self._on_change()
+        self.on_change()
         self._output.fire()
 
     async def append_all(self) -> None:

@@ -11,7 +11,7 @@ import hmac
 import logging
 import secrets
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import anyio
 import anyio.lowlevel
@@ -36,6 +36,7 @@ from claude_transport.protocol.fleet import DEFAULT_WINDOW_BYTES, Arrival, Kind,
 from claude_transport.protocol.fleet_ends import ClientEnd
 from claude_transport.protocol.fleet_placement import Node, Wanted, decode_node, rank_nodes
 from claude_transport.protocol.fleet_scripts import ATTACH, CREATE, DISCARD
+from claude_transport.protocol.fleet_takeover import OpenRequests
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.broker import READ_BLOCK, Broker, BrokerAddress, BrokerCut, Carrier, bytes_of, decode_entry, text_of
 from claude_transport.streams.inflow import Wakeup
@@ -137,13 +138,16 @@ class FleetConnectable(ByteStreamConnectable):
                     await self._enqueue(broker, session)
                     await stream.started()
                 return stream
-            raise ConnectTimeout(f"{self._address}: no worker took the session in {self._start_timeout:g} s", waited=self._start_timeout)
+            self._too_late()
         except BaseException as exc:
             with anyio.CancelScope(shield=True):
                 await (broker.aclose() if stream is None else stream.abandon())
             if isinstance(exc, BrokerCut | ConnectionLost | ProtocolError) and not isinstance(exc, ReplayGap):
                 raise CLIConnectionError(f"{self._address}: {exc}", code=getattr(exc, "code", "fleet.broker_lost")) from exc
             raise
+
+    def _too_late(self) -> NoReturn:
+        raise ConnectTimeout(f"{self._address}: no worker took the session in {self._start_timeout:g} s", waited=self._start_timeout)
 
     async def _admitted(self, broker: Broker) -> tuple[str, ClientEnd, bool]:
         request, nonce = self.request, secrets.token_hex(4)
@@ -241,6 +245,7 @@ class FleetStream(ByteStream):
         self._close_timeout = close_timeout
         self._is_new = is_new
         self._inbox = LinkInbox()
+        self._open = OpenRequests()
         self._numbers: list[tuple[int, int]] = []  # (position in the inbox, number of the entry that ends there)
         self._put = 0
         self._over: Exception | None = None
@@ -296,6 +301,7 @@ class FleetStream(ByteStream):
             await anyio.lowlevel.checkpoint_if_cancelled()
             self._refuse_if_unwritable()
             self._end.writer.put(bytes(item))
+            self._open.said(item, number=self._end.writer.last)
             self._carrier.wake()
             while not self._end.writer.has_room:
                 await self._changed.wait()
@@ -439,12 +445,14 @@ class FleetStream(ByteStream):
                 if self._closing:
                     self._end.consumed(arrival.number)
                     return
-                self._inbox.put(arrival.data)
-                self._put += len(arrival.data)
-                self._numbers.append((self._put, arrival.number))
+                self._open.heard(arrival.data)
+                self._put_in(arrival.data, arrival.number)
                 return
             case Kind.OWNER:
-                self._owner = _decoded(arrival.data, Owner)
+                self._owner = owner = _decoded(arrival.data, Owner)
+                if owner.takeover and not self._closing:
+                    for line in self._open.answers_after(owner.taken):
+                        self._put_in(line, arrival.number)
             case Kind.END:
                 self._session_end = end = _decoded(arrival.data, SessionEnd)
                 self._finish(self._how_it_ended(end))
@@ -452,6 +460,11 @@ class FleetStream(ByteStream):
             self._end.consumed(arrival.number)
         else:
             self._numbers[-1] = (self._numbers[-1][0], arrival.number)
+
+    def _put_in(self, data: bytes, number: int) -> None:
+        self._inbox.put(data)
+        self._put += len(data)
+        self._numbers.append((self._put, number))
 
     def _how_it_ended(self, end: SessionEnd) -> Exception:
         if end.exit_code or end.signal is not None:

@@ -111,6 +111,7 @@ class Mirror:
         self._dropped = 0
         self._reports: list[bytes] = []
         self._news = Wakeup()
+        self._caught_up = Wakeup()
         self._storing = 0  # entries that the store is being given
         self._end_by: float | None = None  # once no more frames come
         self._task: BackgroundTask | None = None
@@ -155,6 +156,16 @@ class Mirror:
         reports, self._reports = self._reports, []
         return reports
 
+    @property
+    def is_behind(self) -> bool:
+        """True while frames wait for the store, or it has not acknowledged the last ones."""
+        return bool(self._waiting or self._storing) and self._task is not None and not self._task.finished
+
+    async def catch_up(self) -> None:
+        """Wait until everything that was taken so far is stored or lost. The store's timeouts and the end of the mirror bound it."""
+        while self.is_behind:
+            await self._caught_up.wait()
+
     # The life of the mirror.
 
     def start(self, *, at_end: Callable[[], object] | None = None) -> None:
@@ -184,6 +195,7 @@ class Mirror:
                 self._lose(None, "the session was closed before the store had taken everything", len(self._waiting) + self._storing)
                 self._waiting.clear()
                 self._storing = 0
+            self._caught_up.fire()
 
     def _begin_end(self) -> float:
         if self._end_by is None:
@@ -274,6 +286,8 @@ class Mirror:
             await self._append(key, [*await self._beginning(path, key, entries), *entries])
             self._storing -= len(entries)
         self._waiting_bytes -= size
+        if not self._waiting:
+            self._caught_up.fire()
 
     def _by_file(self, lines: Sequence[bytes]) -> dict[str, list[SessionStoreEntry]]:
         by_file: dict[str, list[SessionStoreEntry]] = {}

@@ -98,15 +98,17 @@ async def test_another_client_goes_on_where_the_first_one_was(broker: BrokerServ
 
 async def test_a_client_that_was_replaced_is_told(broker: BrokerServer) -> None:
     async with serving(FleetWorker(broker.url, command=ECHO)), FleetTransport(broker.url) as first:
-        async with FleetTransport(broker.url, session=first.session) as second:
-            with pytest.raises(errors.TransportClosed) as caught:
-                while True:
-                    await first.write("{}")
-                    await anyio.lowlevel.checkpoint()
-            assert getattr(caught.value.__cause__, "code", "") == "fleet.fenced"
-            await second.write('{"n":1}')
-            while (await read(second.read_messages(), 1))[0] != {"n": 1}:
-                pass
+        second = FleetTransport(broker.url, session=first.session)
+        await second.connect()
+        with pytest.raises(errors.TransportClosed) as caught:
+            while True:
+                await first.write("{}")
+                await anyio.lowlevel.checkpoint()
+        assert getattr(caught.value.__cause__, "code", "") == "fleet.fenced"
+        await second.write('{"n":1}')
+        while (await read(second.read_messages(), 1))[0] != {"n": 1}:
+            pass
+        await second.close()
 
 
 async def test_a_position_that_is_not_kept_any_more_is_a_replay_gap(broker: BrokerServer) -> None:

@@ -249,19 +249,20 @@ def test_a_turn_is_over_for_the_broker_with_the_append_of_its_result() -> None:
     assert not end.busy
 
 
-def test_a_turn_whose_transcript_is_not_stored_is_not_over_for_the_next_worker() -> None:
+def test_a_turn_whose_transcript_is_not_stored_is_a_gap_for_the_next_worker() -> None:
     end = WorkerEnd(claimed(turns_begun=1), asked_at=0)
     end.hold_turns(unstored=True)
     end.say(b'{"type":"result"}\n')
     call = end.append_call()
     assert call is not None
-    assert call.turns is None
+    assert (call.turns, call.stored) == (1, 0)
+    assert Claimed(token="2.x", turns_begun=1, turns_over=1).unstored == 1
     end.answered(call, Appended(1, 0), asked_at=0, now=0)
     assert end.append_call() is None
     end.hold_turns(unstored=False)
     call = end.append_call()
     assert call is not None
-    assert (call.entries, call.turns) == ((), 1)
+    assert (call.entries, call.turns, call.stored) == ((), 1, 1)
 
 
 def test_a_worker_that_takes_a_session_counts_the_turns_that_are_uncertain() -> None:
