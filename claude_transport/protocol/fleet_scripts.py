@@ -118,7 +118,8 @@ return {'OK'}
 SYNC: Final = (
     _OPEN
     + """
--- KEYS: hash. ARGV: side, token, cursor, token of the other end as it was seen
+-- KEYS: hash. ARGV: side, token, cursor, token of the other end as it was seen, number that was taken, turns that
+-- have begun, that are over, and that are stored
 local other, last_of, taken_of, own_last, own_taken = 'w', 'wo', 'co', 'ci', 'wi'
 if ARGV[1] == 'w' then other, last_of, taken_of, own_last, own_taken = 'c', 'ci', 'wi', 'wo', 'co' end
 local m = redis.call('HMGET', KEYS[1], ARGV[1] .. 'e', other .. 'e', other .. 'b', last_of, taken_of, own_last, own_taken)
@@ -137,6 +138,16 @@ if lifts and cursor > tonumber(m[4]) then
     redis.call('HSET', KEYS[1], last_of, ARGV[3])
     if token ~= seen then base = cursor redis.call('HSET', KEYS[1], other .. 'b', ARGV[3]) end
     if cursor > tonumber(m[5]) then redis.call('HSET', KEYS[1], taken_of, ARGV[3]) end
+end
+local function raise(field, value)
+    if num(value) > num(redis.call('HGET', KEYS[1], field)) then redis.call('HSET', KEYS[1], field, value) end
+end
+-- the broker may have lost that this end has taken them
+if lifts then raise(taken_of, ARGV[5]) end
+if ARGV[1] == 'w' then
+    raise('tt', ARGV[6])
+    raise('td', ARGV[7])
+    raise('ts', ARGV[8])
 end
 return {'OK', token, base, tonumber(m[6]), tonumber(m[7])}
 """

@@ -182,7 +182,7 @@ class SimulatedBroker:
         if number > last + 1:
             return ["GAP", last, taken]
         stream = session.streams[side]
-        length, old = len(stream), dict(m)
+        length, old = len(stream), dict(m) if self._journal is not None else m
         for kind, data in call.entries:
             if number > last:
                 assert not stream or number > stream[-1].number
@@ -192,6 +192,8 @@ class SimulatedBroker:
         m[last_of] = last
         if call.turns is not None:
             m["td"] = call.turns
+        if call.stored is not None:
+            m["ts"] = call.stored
         if self._journal is not None:
             added = len(stream) - length
 
@@ -210,7 +212,8 @@ class SimulatedBroker:
         m, side = session.fields, call.side.value
         if m[side + "e"] != call.token:
             return ["FENCED", m[side + "e"]]
-        stream, old, trimmed = session.streams["c" if side == "w" else "w"], dict(m), []
+        stream, old = session.streams["c" if side == "w" else "w"], dict(m) if self._journal is not None else m
+        trimmed: list[Entry] = []
         taken_of = "wi" if side == "w" else "co"
         if call.upto > m[taken_of]:
             m[taken_of] = call.upto
@@ -251,6 +254,12 @@ class SimulatedBroker:
                 base = m[other + "b"] = call.cursor
             if call.cursor > m[taken_of]:
                 m[taken_of] = call.cursor
+        if lifts:
+            _raise(m, taken_of, call.taken)
+        if side == "w":
+            _raise(m, "tt", call.begun)
+            _raise(m, "td", call.over)
+            _raise(m, "ts", call.stored)
         return ["OK", token, base, m[own_last], m[own_taken]]
 
     def renew(self, name: str, call: Renew) -> list[Any]:
@@ -320,6 +329,11 @@ class SimulatedBroker:
         old = table.get(key)
         _put(table, key, value)
         self._note("", "table", "", lambda: _put(table, key, old))
+
+
+def _raise(fields: dict[str, Any], name: str, value: int) -> None:
+    if value > fields.get(name, 0):
+        fields[name] = value
 
 
 def _put(table: dict[str, Any], key: str, value: Any) -> None:

@@ -276,11 +276,11 @@ class Hosted(Driver):
         batch = self.end.to_feed(self.machine.clock())
         if batch:
             self._writing = True
-            self.machine.after(self._manner.write_seconds(self.world), self._fed, list(batch))
+            self.world.at(self.world.now + self._manner.write_seconds(self.world), self._received, list(batch))
 
-    def _fed(self, batch: list[Arrival]) -> None:
-        self._writing = False
-        if self.over is not None or self._bye:
+    def _received(self, batch: list[Arrival]) -> None:
+        """The process has received a write that had begun, also when its worker stands still."""
+        if self.over is not None or self._bye or self.machine.dead:
             return
         for each in batch:
             if each.kind == Kind.EOF:
@@ -291,6 +291,12 @@ class Hosted(Driver):
                     self.watch.fed(self, line)
                     if line.type == "user":
                         self._turns.append(line.n)
+        self.machine.run(self._fed, ())
+
+    def _fed(self) -> None:
+        self._writing = False
+        if self.over is not None or self._bye:
+            return
         self.end.fed()
         self._next_turn()
         self.kick()

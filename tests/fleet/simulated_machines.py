@@ -156,6 +156,7 @@ class Connection:
         self._open: dict[int, tuple[float | None, Callable[[], None]]] = {}
         self._tickets = count()
         self._void = -1  # calls up to this one never reach the broker
+        self._late = -1  # those up to this one reach it late
         self._there = self._back = 0.0
         self._apart_until = 0.0
         self._watching = False
@@ -186,8 +187,12 @@ class Connection:
             return
         self.is_up = False
         self.generation += 1
-        if self._world.rng.random() < 0.5:
+        fate = self._world.rng.random()
+        if fate < 0.4:
             self._void = next(self._tickets)
+        elif fate < 0.6:
+            self._late = next(self._tickets)
+        self._there = self._back = 0.0
         cuts = [cut for _, cut in self._open.values()]
         self._open.clear()
         for cut in cuts:
@@ -247,7 +252,9 @@ class Connection:
         server, now = self.server, self._world.now
         if life != server.life or not server.is_up or ticket <= self._void:
             return
-        if server.busy_until > now:
+        if ticket <= self._late:
+            self._world.at(now + self._world.rng.uniform(0, 10), self._execute, ticket, work, done, life, now)
+        elif server.busy_until > now:
             self._world.at(server.time_taken(), self._execute, ticket, work, done, life, now)
         else:
             server.time_taken()

@@ -112,6 +112,7 @@ class Ledger:
         """A worker has said that it has the session. Returns how many turns are uncertain from now on."""
         taken = [line for line in self.lines if line.is_prompt and line.entry <= owner.taken and not line.is_dropped and not line.outcome]
         self.note(f"{owner.node} says: taken {owner.taken}, uncertain {owner.uncertain}; {len(taken)} have no outcome")
+        self.check_tail(int(owner.node.partition("#")[2]))
         if owner.uncertain < len(taken):
             self._break("untold", f"{len(taken)} turns are uncertain, and {owner.uncertain} were told", excuses=("take", "append", "claim"))
         if owner.uncertain > len(taken):
