@@ -317,6 +317,9 @@ class Hosted(Driver):
     def _speak(self, turn: int, left: int) -> None:
         if self.over is not None or self._bye:
             return
+        if self._output:  # the pipe is full
+            self.machine.after(0.05, self._speak, turn, left)
+            return
         self._spoken += 1
         pad = "x" * self._manner.output_bytes(self.world)
         line = Line("assistant" if left else "result", n=turn, w=self.number, k=self._spoken, pad=pad)
@@ -342,7 +345,7 @@ class Hosted(Driver):
     def _say(self) -> None:
         if self._ending:
             return
-        while self._output and self.end.writer.has_room:
+        while self._output and (self.end.writer.has_room or self._bye):  # what a process that is ended has said has to go out
             data, number = self._output.popleft()
             self.end.say(data)
             self.said.append((self.end.writer.last, number))
@@ -419,6 +422,7 @@ class Manner:
         self.stalls = stalls
         self.stores = stores
         self.large = large
+        self.longest_line: int = 300_200 if large else 200
         self.slow_start = slow_start
         self.window = window
         self.keep_bytes = keep_bytes

@@ -15,8 +15,20 @@ from claude_transport.protocol.fleet import Arrival, Kind, Owner, SessionEnd
 from claude_transport.protocol.fleet_ends import ClientEnd, FleetEnd
 from claude_transport.protocol.fleet_placement import Wanted
 
-MOST_LINE = 300_200
-"""The most bytes of one line of a simulation."""
+EXPECTED_ENDS = frozenset({
+    "exit",
+    "input lost",
+    "lease",
+    "broker_lost",
+    "fleet.fenced",
+    "fleet.gone",
+    "fleet.no_session",
+    "fleet.no_worker",
+    "no worker took it",
+    "not back",
+    "not begun: the broker was lost",
+})
+"""How a program may end. Anything else, such as a `ReplayGap`, is only right after the broker has lost more than an end could mend."""
 
 
 class Violation(AssertionError):
@@ -40,7 +52,7 @@ class Ledger:
     """Notes what happens in one session, and raises `Violation` at once when a promise is broken.
 
     A power cut may take back what the broker had acknowledged. An end that lives mends that when it compares the streams. Until then, and
-    for good when it died first, what depends on the lost changes is excused; `excused` counts it.
+    for good when it died first, what depends on the lost changes is excused, and counted.
     """
 
     def __init__(self, world: World, name: str, manner: Manner, counts: Counter[str]) -> None:
@@ -55,13 +67,17 @@ class Ledger:
         self._fed_by = 0
         self._got = (0, 0)  # claim, output number
         self._lost: dict[str, set[str]] = {}
+        self._excused: set[str] = set()
 
     def note(self, text: str) -> None:
         self.trace.append(f"{self.world.now:10.4f} {text}")
 
     def _break(self, kind: str, text: str, *, excuses: Iterable[str] = ()) -> None:
-        if any(not what.isdisjoint(excuses) for what in self._lost.values()):
-            self.counts[f"excused: {kind}"] += 1
+        found = set().union(*self._lost.values()).intersection(excuses)
+        if found:
+            if kind not in self._excused:
+                self._excused.add(kind)
+                self.counts[f"excused: {kind}, lost {' '.join(sorted(found))}"] += 1
             return
         raise Violation(f"{kind}: {text} (session {self.name}, at {self.world.now:.4f})\n" + "\n".join(self.trace))
 
@@ -69,7 +85,8 @@ class Ledger:
 
     def lost(self, change: Change) -> None:
         self.note(f"lost: {change.what} by {change.token}")
-        self._lost.setdefault(change.token, set()).add(change.what)
+        again = {"take", "append"} if change.what == "sync" else set()  # a comparison says again what was lost before
+        self._lost.setdefault(change.token, set()).update({change.what}, again)
 
     def synced(self, token: str) -> None:
         self._lost.pop(token, None)
@@ -155,6 +172,7 @@ class Ledger:
         self.note(f"result of {line.n} from #{line.w}")
         if self.lines[line.n].outcome:
             self._break("two outcomes", f"a result of {line.n}, which was {self.lines[line.n].outcome}", excuses=("take", "claim", "append"))
+            return False
         self.lines[line.n].outcome = "result"
         self.counts["turns"] += 1
         return True
@@ -168,10 +186,17 @@ class Ledger:
         if left:
             self._break("lost turn", f"the process ended well, and {len(left)} turns have no outcome", excuses=("take", "append", "claim"))
 
-    # Memory.
+    # The end, and memory.
+
+    def over(self, how: str) -> None:
+        """The program is over."""
+        self.note(f"the program is over: {how}")
+        self.counts[f"ended: {how}"] += 1
+        if how not in EXPECTED_ENDS:
+            self._break("an end", how, excuses=("append", "take", "claim", "attach"))
 
     def stepped(self, end: FleetEnd) -> None:
-        if end.writer.kept_bytes > self.manner.keep_bytes + 2 * MOST_LINE:
+        if end.writer.kept_bytes > self.manner.keep_bytes + 3 * self.manner.longest_line:
             self._break("memory", f"{end.token} keeps {end.writer.kept_bytes} bytes")
 
 
@@ -276,6 +301,7 @@ class Program:
         self._asleep_until = 0.0
         self._tries = 0
         self._coming = 0
+        self._drivers: list[ClientDriver] = []
 
     def reading_seconds(self) -> float:
         return self.world.rng.uniform(0, 0.3) if self._slow_reader else 0.0
@@ -283,10 +309,9 @@ class Program:
     def finish(self, how: str) -> None:
         if self.over is None:
             self.over = how
-            self.ledger.note(f"the program is over: {how}")
-            self.ledger.counts[f"ended: {how}"] += 1
-            driver, self.driver = self.driver, None
-            if driver is not None:
+            self.ledger.over(how)
+            self.driver = None
+            for driver in self._drivers:
                 driver.finish(how)
 
     def client_over(self, driver: ClientDriver, how: str) -> None:
@@ -302,7 +327,7 @@ class Program:
 
         def created(_: Any) -> None:
             end = ClientEnd(f"1.{nonce}", window=self.manner.window, keep_bytes=self.manner.keep_bytes)
-            self.driver = driver = ClientDriver(machine, connection, self, end, owned=False)
+            driver = self._use(ClientDriver(machine, connection, self, end, owned=False))
             connection.ask(lambda: broker.set_in(broker.waiting, name, 0.0), lambda _: driver.kick(), self._not_begun)
 
         def create() -> list[Any]:
@@ -372,8 +397,12 @@ class Program:
         end = ClientEnd(
             token, last=last, taken=taken, cursor=self.position, window=self.manner.window, keep_bytes=self.manner.keep_bytes
         )
-        self.driver = ClientDriver(machine, connection, self, end, owned=True)
-        self.driver.kick()
+        self._use(ClientDriver(machine, connection, self, end, owned=True)).kick()
+
+    def _use(self, driver: ClientDriver) -> ClientDriver:
+        self.driver = driver
+        self._drivers.append(driver)
+        return driver
 
     # Talking.
 
