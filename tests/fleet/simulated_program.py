@@ -72,7 +72,8 @@ class Ledger:
     def note(self, text: str) -> None:
         self.trace.append(f"{self.world.now:10.4f} {text}")
 
-    def _break(self, kind: str, text: str, *, excuses: Iterable[str] = ()) -> None:
+    def broken(self, kind: str, text: str, *, excuses: Iterable[str] = ()) -> None:
+        """Raise `Violation`, unless changes of a kind in `excuses` were lost and not mended."""
         found = set().union(*self._lost.values()).intersection(excuses)
         if found:
             if kind not in self._excused:
@@ -101,7 +102,7 @@ class Ledger:
         for line in self.lines:
             if line.entry > last and not line.is_dropped:
                 if line.end.writer.said >= line.entry:
-                    self._break("lost input", f"the entry {line.entry} was acknowledged", excuses=("append",))
+                    self.broken("lost input", f"the entry {line.entry} was acknowledged", excuses=("append",))
                 line.is_dropped = True
 
     def claimed(self, hosted: Hosted) -> None:
@@ -113,14 +114,14 @@ class Ledger:
         self.note(f"#{hosted.number} fed {at}")
         self.counts["lines in"] += 1
         if hosted.number < self._fed_by:
-            self._break("two fed", f"#{hosted.number} was fed {at} after #{self._fed_by}", excuses=("claim",))
+            self.broken("two fed", f"#{hosted.number} was fed {at} after #{self._fed_by}", excuses=("claim",))
         if at <= self._fed_to:
-            self._break("repeated", f"{at} was fed after {self._fed_to}", excuses=("take", "claim"))
+            self.broken("repeated", f"{at} was fed after {self._fed_to}", excuses=("take", "claim"))
         if self.lines[at].is_dropped:
-            self._break("late", f"{at} was fed, and its client was replaced before it was there", excuses=("append", "attach"))
+            self.broken("late", f"{at} was fed, and its client was replaced before it was there", excuses=("append", "attach"))
         for between in range(self._fed_to + 1, at):
             if not self.lines[between].is_dropped and self.lines[between].entry > hosted.claimed.in_taken:
-                self._break("lost input", f"{at} was fed, and {between} was not", excuses=("append", "attach"))
+                self.broken("lost input", f"{at} was fed, and {between} was not", excuses=("append", "attach"))
         self._fed_to, self._fed_by = max(at, self._fed_to), max(hosted.number, self._fed_by)
 
     # Output.
@@ -131,7 +132,7 @@ class Ledger:
         self.note(f"{owner.node} says: taken {owner.taken}, uncertain {owner.uncertain}; {len(taken)} have no outcome")
         self.check_tail(int(owner.node.partition("#")[2]))
         if owner.uncertain < len(taken):
-            self._break("untold", f"{len(taken)} turns are uncertain, and {owner.uncertain} were told", excuses=("take", "append", "claim"))
+            self.broken("untold", f"{len(taken)} turns are uncertain, and {owner.uncertain} were told", excuses=("take", "append", "claim"))
         if owner.uncertain > len(taken):
             self.counts["overtold"] += owner.uncertain - len(taken)
         for line in taken:
@@ -152,26 +153,26 @@ class Ledger:
         number, got = self._got
         for host in [each for each in self.hosts if number <= each < until]:
             if (said := self._said_by(host)) > (got if host == number else 0):
-                self._break("lost output", f"#{host} has said {said}, and {got} of #{number} arrived", excuses=("append", "claim"))
+                self.broken("lost output", f"#{host} has said {said}, and {got} of #{number} arrived", excuses=("append", "claim"))
 
     def got(self, line: Line) -> bool:
         """A line has arrived. Returns whether a turn is over."""
         number, last = self._got
         self.counts["lines out"] += 1
         if line.w < number:
-            self._break("stale output", f"a line of #{line.w} arrived after one of #{number}", excuses=("claim",))
+            self.broken("stale output", f"a line of #{line.w} arrived after one of #{number}", excuses=("claim",))
         if line.w != number:
             self.check_tail(line.w)
             last = 0
         if line.k != last + 1:
             kind = "repeated output" if line.k <= last else "lost output"
-            self._break(kind, f"{line.k} of #{line.w} arrived after {last}", excuses=("append", "take", "attach", "claim"))
+            self.broken(kind, f"{line.k} of #{line.w} arrived after {last}", excuses=("append", "take", "attach", "claim"))
         self._got = (line.w, line.k)
         if line.type != "result":
             return False
         self.note(f"result of {line.n} from #{line.w}")
         if self.lines[line.n].outcome:
-            self._break("two outcomes", f"a result of {line.n}, which was {self.lines[line.n].outcome}", excuses=("take", "claim", "append"))
+            self.broken("two outcomes", f"a result of {line.n}, which was {self.lines[line.n].outcome}", excuses=("take", "claim", "append"))
             return False
         self.lines[line.n].outcome = "result"
         self.counts["turns"] += 1
@@ -184,7 +185,7 @@ class Ledger:
             return
         left = [line for line in self.lines if line.is_prompt and line.entry <= end.taken and not line.is_dropped and not line.outcome]
         if left:
-            self._break("lost turn", f"the process ended well, and {len(left)} turns have no outcome", excuses=("take", "append", "claim"))
+            self.broken("lost turn", f"the process ended well, and {len(left)} turns have no outcome", excuses=("take", "append", "claim"))
 
     # The end, and memory.
 
@@ -193,11 +194,11 @@ class Ledger:
         self.note(f"the program is over: {how}")
         self.counts[f"ended: {how}"] += 1
         if how not in EXPECTED_ENDS:
-            self._break("an end", how, excuses=("append", "take", "claim", "attach"))
+            self.broken("an end", how, excuses=("append", "take", "claim", "attach"))
 
     def stepped(self, end: FleetEnd) -> None:
         if end.writer.kept_bytes > self.manner.keep_bytes + 3 * self.manner.longest_line:
-            self._break("memory", f"{end.token} keeps {end.writer.kept_bytes} bytes")
+            self.broken("memory", f"{end.token} keeps {end.writer.kept_bytes} bytes")
 
 
 class ClientDriver(Driver):

@@ -321,10 +321,10 @@ class Simulation:
             raise Violation("the faults did not come to an end")
         self._deadline = world.now + WITHIN
         if not world.run(self._all_over, before=self._deadline):
-            stuck = [each for each in self.programs if each.over is None]
-            held = [hosted.session for worker in self.workers for hosted in worker.hosted.values()]
-            trace = "\n".join(stuck[0].ledger.trace if stuck else self.ledgers[held[0]].trace)
-            raise Violation(f"no end: after {WITHIN:g} s {[each.name for each in stuck]} go on, and workers have {held}\n{trace}")
+            held = {hosted.session for worker in self.workers for hosted in worker.hosted.values()}
+            for name in held | {each.name for each in self.programs if each.over is None}:
+                text = f"{WITHIN:g} s after the last fault {name} goes on" + (", and a worker has it" if name in held else "")
+                self.ledgers[name].broken("no end", text, excuses=("append", "claim"))
         return Outcome(0, 0, self.counts, world.steps, world.now)
 
     def _all_over(self) -> bool:
