@@ -62,7 +62,7 @@ class SimulatedSession:
 
 
 class Change(NamedTuple):
-    """A change that can be lost: when, of which session, what it was, the token it was made with, and how to undo it."""
+    """A change that can be lost: when, of which session, what it was and by which side, the token, and how to undo it."""
 
     when: float
     session: str
@@ -202,7 +202,7 @@ class SimulatedBroker:
                     del stream[-added:]
                 session.fields = old
 
-            self._note(name, "append", call.token, undo)
+            self._note(name, f"append {side}", call.token, undo)
         return ["OK", last, taken]
 
     def take(self, name: str, call: Take, keep: int = 0) -> list[Any]:
@@ -228,7 +228,7 @@ class SimulatedBroker:
                 stream[:0] = trimmed
                 session.fields = old
 
-            self._note(name, "take", call.token, undo)
+            self._note(name, f"take {side}", call.token, undo)
         return ["OK"]
 
     def sync(self, name: str, call: Sync) -> list[Any]:
@@ -241,7 +241,7 @@ class SimulatedBroker:
             return ["FENCED", m[side + "e"]]
         token, base = m[other + "e"], m[other + "b"]
         lifts = seen == token
-        self._note_fields(name, session, "sync", call.token)
+        self._note_fields(name, session, f"sync {side}", call.token)
         m = session.fields
         if seen and not lifts and num(seen) >= num(token):
             token, lifts = f"{num(seen)}.lost", True
@@ -269,7 +269,7 @@ class SimulatedBroker:
         m, side = session.fields, call.side.value
         if m[side + "e"] != call.token:
             return ["FENCED", m[side + "e"]]
-        self._note_fields(name, session, "renew", call.token)
+        self._note_fields(name, session, f"renew {side}", call.token)
         m = session.fields
         m[side + "u"] = self.now + int(call.seconds * 1000)
         return ["OK", m[("w" if side == "c" else "c") + "u"] - self.now, int(m.get("x", 0))]

@@ -44,7 +44,7 @@ class Watch(Protocol):
     def fed(self, hosted: Hosted, line: Line) -> None: ...
     def synced(self, token: str) -> None: ...
     def stepped(self, end: FleetEnd) -> None: ...
-    def note(self, text: str) -> None: ...
+    def end_over(self, end: FleetEnd, how: str) -> None: ...
 
 
 class Driver:
@@ -74,7 +74,12 @@ class Driver:
         """This end is over."""
         if self.over is None:
             self.over = how
-            self.watch.note(f"{self.end.side.value} {self.end.token} is over: {how}")
+            found = self.broker.sessions.get(self.session)
+            if found is not None and found.fields[self.end.side.value + "e"] != self.end.token:
+                self.watch.note(f"{self.end.token} was replaced")  # what it reads may be trimmed: it may hear of that first
+                how = "fleet.fenced"
+                self.over = how
+            self.watch.end_over(self.end, how)
             if self.kick in self.connection.changed:
                 self.connection.changed.remove(self.kick)
 
@@ -431,13 +436,13 @@ class Manner:
         return world.rng.uniform(0.05, 20.0 if self.slow_start else 0.5)
 
     def write_seconds(self, world: World) -> float:
-        return world.rng.uniform(0, 1.0) if world.rng.random() < 0.1 else 0.0
+        return world.rng.uniform(0, 1.5) if world.rng.random() < 0.1 else 0.0
 
     def lines(self, world: World) -> int:
         return world.rng.randrange(1, 8)
 
     def pace(self, world: World) -> float:
-        return world.rng.choice((0.0, 0.001, 0.02, 0.4))
+        return world.rng.choice((0.0, 0.001, 0.02, 4.0 if self.stalls else 0.4))
 
     def output_bytes(self, world: World) -> int:
         if self.large and world.rng.random() < 0.2:

@@ -17,6 +17,9 @@ from claude_transport.protocol.fleet_placement import Wanted
 
 EXPECTED_ENDS = frozenset({
     "exit",
+    "live",
+    "ended",
+    "no last words",
     "input lost",
     "lease",
     "broker_lost",
@@ -28,7 +31,7 @@ EXPECTED_ENDS = frozenset({
     "not back",
     "not begun: the broker was lost",
 })
-"""How a program may end. Anything else, such as a `ReplayGap`, is only right after the broker has lost more than an end could mend."""
+"""How a program, or an end of a session, may be over. Anything else, such as a `ReplayGap`, is only right after the broker has lost more than an end could mend."""
 
 
 class Violation(AssertionError):
@@ -86,7 +89,8 @@ class Ledger:
 
     def lost(self, change: Change) -> None:
         self.note(f"lost: {change.what} by {change.token}")
-        again = {"take", "append"} if change.what == "sync" else set()  # a comparison says again what was lost before
+        what, _, side = change.what.partition(" ")
+        again = {f"take {side}", f"append {side}"} if what == "sync" else set()  # a comparison says again what was lost before
         self._lost.setdefault(change.token, set()).update({change.what}, again)
 
     def synced(self, token: str) -> None:
@@ -102,7 +106,7 @@ class Ledger:
         for line in self.lines:
             if line.entry > last and not line.is_dropped:
                 if line.end.writer.said >= line.entry:
-                    self.broken("lost input", f"the entry {line.entry} was acknowledged", excuses=("append",))
+                    self.broken("lost input", f"the entry {line.entry} was acknowledged", excuses=("append c",))
                 line.is_dropped = True
 
     def claimed(self, hosted: Hosted) -> None:
@@ -116,12 +120,12 @@ class Ledger:
         if hosted.number < self._fed_by:
             self.broken("two fed", f"#{hosted.number} was fed {at} after #{self._fed_by}", excuses=("claim",))
         if at <= self._fed_to:
-            self.broken("repeated", f"{at} was fed after {self._fed_to}", excuses=("take", "claim"))
+            self.broken("repeated", f"{at} was fed after {self._fed_to}", excuses=("take w", "claim"))
         if self.lines[at].is_dropped:
-            self.broken("late", f"{at} was fed, and its client was replaced before it was there", excuses=("append", "attach"))
+            self.broken("late", f"{at} was fed, and its client was replaced before it was there", excuses=("append c", "attach"))
         for between in range(self._fed_to + 1, at):
             if not self.lines[between].is_dropped and self.lines[between].entry > hosted.claimed.in_taken:
-                self.broken("lost input", f"{at} was fed, and {between} was not", excuses=("append", "attach"))
+                self.broken("lost input", f"{at} was fed, and {between} was not", excuses=("append c", "attach"))
         self._fed_to, self._fed_by = max(at, self._fed_to), max(hosted.number, self._fed_by)
 
     # Output.
@@ -132,7 +136,7 @@ class Ledger:
         self.note(f"{owner.node} says: taken {owner.taken}, uncertain {owner.uncertain}; {len(taken)} have no outcome")
         self.check_tail(int(owner.node.partition("#")[2]))
         if owner.uncertain < len(taken):
-            self.broken("untold", f"{len(taken)} turns are uncertain, and {owner.uncertain} were told", excuses=("take", "append", "claim"))
+            self.broken("untold", f"{len(taken)} turns are uncertain, and {owner.uncertain} were told", excuses=("take w", "append w", "claim"))
         if owner.uncertain > len(taken):
             self.counts["overtold"] += owner.uncertain - len(taken)
         for line in taken:
@@ -153,7 +157,7 @@ class Ledger:
         number, got = self._got
         for host in [each for each in self.hosts if number <= each < until]:
             if (said := self._said_by(host)) > (got if host == number else 0):
-                self.broken("lost output", f"#{host} has said {said}, and {got} of #{number} arrived", excuses=("append", "claim"))
+                self.broken("lost output", f"#{host} has said {said}, and {got} of #{number} arrived", excuses=("append w", "claim"))
 
     def got(self, line: Line) -> bool:
         """A line has arrived. Returns whether a turn is over."""
@@ -166,13 +170,13 @@ class Ledger:
             last = 0
         if line.k != last + 1:
             kind = "repeated output" if line.k <= last else "lost output"
-            self.broken(kind, f"{line.k} of #{line.w} arrived after {last}", excuses=("append", "take", "attach", "claim"))
+            self.broken(kind, f"{line.k} of #{line.w} arrived after {last}", excuses=("append w", "take c", "attach", "claim"))
         self._got = (line.w, line.k)
         if line.type != "result":
             return False
         self.note(f"result of {line.n} from #{line.w}")
         if self.lines[line.n].outcome:
-            self.broken("two outcomes", f"a result of {line.n}, which was {self.lines[line.n].outcome}", excuses=("take", "claim", "append"))
+            self.broken("two outcomes", f"a result of {line.n}, which was {self.lines[line.n].outcome}", excuses=("take w", "claim", "append w"))
             return False
         self.lines[line.n].outcome = "result"
         self.counts["turns"] += 1
@@ -185,7 +189,7 @@ class Ledger:
             return
         left = [line for line in self.lines if line.is_prompt and line.entry <= end.taken and not line.is_dropped and not line.outcome]
         if left:
-            self.broken("lost turn", f"the process ended well, and {len(left)} turns have no outcome", excuses=("take", "append", "claim"))
+            self.broken("lost turn", f"the process ended well, and {len(left)} turns have no outcome", excuses=("take w", "append w", "claim"))
 
     # The end, and memory.
 
@@ -193,8 +197,15 @@ class Ledger:
         """The program is over."""
         self.note(f"the program is over: {how}")
         self.counts[f"ended: {how}"] += 1
+
+    def end_over(self, end: FleetEnd, how: str) -> None:
+        """An end is over. An end that lives mends what the broker has lost, so it is never over because of its own lost lines."""
+        self.note(f"{end.side.value} {end.token} is over: {how}")
         if how not in EXPECTED_ENDS:
-            self.broken("an end", how, excuses=("append", "take", "claim", "attach"))
+            own = self._lost.pop(end.token, set())
+            self._lost[end.token] = own - {f"append {end.side.value}"}
+            self.broken("an end", f"{end.token}: {how}", excuses=("append c", "append w", "claim", "attach"))
+            self._lost[end.token] = own
 
     def stepped(self, end: FleetEnd) -> None:
         if end.writer.kept_bytes > self.manner.keep_bytes + 3 * self.manner.longest_line:

@@ -22,10 +22,10 @@ from claude_transport.protocol.fleet_placement import Wanted
 WITHIN = 400.0
 """Virtual seconds after the last fault within which every session has ended, and no worker has one."""
 
-DRIFT = 0.05
+DRIFT = 0.08
 """How far the monotonic clock of a machine may go wrong, as a share."""
 
-MOST_LOST = 1.9
+MOST_LOST = 1.8
 """Seconds that a broker with a file may lose: it writes to its disk each second, and may be late by one."""
 
 
@@ -138,6 +138,7 @@ class Simulation:
             self._cut_at_call,
             self._cut_at_call,
             self._part_at_call,
+            self._pause_at_call,
             self._kill_at_call,
         ]
         chosen = rng.sample(usual, rng.randrange(2, len(usual) + 1))
@@ -259,6 +260,10 @@ class Simulation:
         seconds = self._seconds()
         return self._at_call(lambda connection: connection.part(seconds))
 
+    def _pause_at_call(self) -> str | None:
+        seconds = self.world.rng.uniform(10, 30)
+        return self._at_call(lambda connection: connection.machine.pause(seconds))
+
     def _kill_at_call(self) -> str | None:
         def kill(connection: Connection) -> None:
             for worker in self.workers:
@@ -324,7 +329,7 @@ class Simulation:
             held = {hosted.session for worker in self.workers for hosted in worker.hosted.values()}
             for name in held | {each.name for each in self.programs if each.over is None}:
                 text = f"{WITHIN:g} s after the last fault {name} goes on" + (", and a worker has it" if name in held else "")
-                self.ledgers[name].broken("no end", text, excuses=("append", "claim"))
+                self.ledgers[name].broken("no end", text, excuses=("append w", "claim"))
         return Outcome(0, 0, self.counts, world.steps, world.now)
 
     def _all_over(self) -> bool:
