@@ -1,6 +1,6 @@
 """A fleet in virtual time, with seeded faults: the real machines against a model of the broker, without an event loop, a clock or I/O.
 
-    python tests/fleet/simulation.py SEED [FAULTS]       one run, with what happened
+    python tests/fleet/simulation.py SEED [FAULTS [KIND ...]]      one run, with what happened
 
 `simulate()` raises `Violation`, with the seed and what happened in the session, when a promise of the fleet is broken.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -41,9 +41,9 @@ class Outcome:
 
 
 class Simulation:
-    """One run: `faults` faults on a fleet of some workers and sessions, all chosen by `seed`."""
+    """One run: `faults` faults on a fleet of some workers and sessions, all chosen by `seed`; `only` names the kinds of faults."""
 
-    def __init__(self, seed: int, *, faults: int, workers: int = 5, sessions: int = 7) -> None:
+    def __init__(self, seed: int, *, faults: int, only: Collection[str] = (), workers: int = 5, sessions: int = 7) -> None:
         self.world = World(seed)
         rng = self.world.rng
         self.disk = ("always", "everysec", "none")[seed % 3]
@@ -58,7 +58,8 @@ class Simulation:
         self._numbers = count(1)
         self._looked = self._deadline = 0.0
         self._gap = rng.choice((0.3, 1.0, 3.0))
-        self._faults = self._choose_faults()
+        self._faults = [getattr(self, f"_{name}") for name in only] or self._choose_faults()
+        self._stalls = 1.0 if only else 0.4
         for _ in range(workers):
             self._add_worker()
         for _ in range(sessions):
@@ -84,7 +85,7 @@ class Simulation:
     def _add_session(self) -> None:
         rng, name = self.world.rng, f"s{next(self._names)}"
         manner = Manner(
-            stalls=rng.random() < 0.4,
+            stalls=rng.random() < self._stalls,
             stores=rng.random() < 0.3,
             slow_start=rng.random() < 0.05,
             large=rng.random() < 0.1,
@@ -339,17 +340,17 @@ class Simulation:
         return all(each.over is not None for each in self.programs) and not any(worker.hosted for worker in self.workers)
 
 
-def simulate(seed: int, *, faults: int = 50) -> Outcome:
-    """Run one simulation.
+def simulate(seed: int, *, faults: int = 50, only: Collection[str] = ()) -> Outcome:
+    """Run one simulation, with the kinds of faults in `only`, or with those that the seed chooses.
 
     Raises:
         Violation: a promise of the fleet was broken. The text says which, and how to see it again.
     """
-    simulation = Simulation(seed, faults=faults)
+    simulation = Simulation(seed, faults=faults, only=only)
     try:
         outcome = simulation.run()
     except Exception as exc:
-        how = f"see it again: python tests/fleet/simulation.py {seed} {faults}"
+        how = f"see it again: python tests/fleet/simulation.py {seed} {faults} {' '.join(only)}".rstrip()
         raise Violation(f"seed {seed}, broker on disk: {simulation.disk}, {how}\n{type(exc).__name__}: {exc}") from exc
     outcome.seed, outcome.faults = seed, faults
     return outcome
@@ -357,7 +358,7 @@ def simulate(seed: int, *, faults: int = 50) -> Outcome:
 
 def main() -> None:
     seed, faults = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 50
-    outcome = simulate(seed, faults=faults)
+    outcome = simulate(seed, faults=faults, only=sys.argv[3:])
     print(f"seed {seed}: {outcome.faults} faults, {outcome.seconds:.0f} virtual seconds, {outcome.steps} steps")
     for name, times in sorted(outcome.counts.items()):
         print(f"{times:8} {name}")
