@@ -190,10 +190,8 @@ class SimulatedBroker:
                 last = number
             number += 1
         m[last_of] = last
-        if call.turns is not None:
-            m["td"] = call.turns
-        if call.stored is not None:
-            m["ts"] = call.stored
+        _raise(m, "td", call.turns or 0)
+        _raise(m, "ts", call.stored or 0)
         if self._journal is not None:
             added = len(stream) - length
 
@@ -220,8 +218,7 @@ class SimulatedBroker:
             at = bisect_right(stream, call.upto - keep, key=_number_of)
             trimmed = stream[:at]
             del stream[:at]
-        if call.turns is not None:
-            m["tt"] = call.turns
+        _raise(m, "tt", call.turns or 0)
         if self._journal is not None:
 
             def undo() -> None:

@@ -266,3 +266,15 @@ def test_a_model_that_loses_its_last_second_is_as_it_was_before_it() -> None:
     now = model.sessions["one"]
     assert (now.fields, now.streams) == (before.fields, before.streams)
     assert {change.what for change in lost} == {"append c", "take w"}
+
+
+def test_a_call_that_was_cut_and_comes_late_takes_no_turn_back(real: RealBroker) -> None:
+    keys = FleetKeys("late")
+    meta, incoming, outgoing = keys.meta("one"), keys.incoming("one"), keys.outgoing("one")
+    real.script(scripts.CREATE, [meta], "1.a", LONG, LONG)
+    real.script(scripts.CLAIM, [meta, incoming, outgoing], "w", "node", LONG)
+    real.script(scripts.TAKE, [meta, incoming], "w", "1.w", 2, 2, 0)
+    real.script(scripts.TAKE, [meta, incoming], "w", "1.w", 1, 1, 0)  # said before, cut, and late
+    real.script(scripts.APPEND, [meta, outgoing], "w", "1.w", 1, 2, 2, "d", b"two results\n")
+    real.script(scripts.APPEND, [meta, outgoing], "w", "1.w", 1, 1, 1, "d", b"one result\n")
+    assert real.ask("HMGET", meta, "tt", "td", "ts") == [b"2", b"2", b"2"]
