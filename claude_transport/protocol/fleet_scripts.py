@@ -100,9 +100,9 @@ TAKE: Final = (
     _OPEN
     + """
 -- KEYS: hash, the stream that is read. ARGV: side, token, number, turns that have begun or ''
-local taken_of = 'co'
-if ARGV[1] == 'w' then taken_of = 'wi' end
-local m = redis.call('HMGET', KEYS[1], ARGV[1] .. 'e', taken_of, 'kp')
+local taken_of, last_of = 'co', 'wo'
+if ARGV[1] == 'w' then taken_of, last_of = 'wi', 'ci' end
+local m = redis.call('HMGET', KEYS[1], ARGV[1] .. 'e', taken_of, 'kp', last_of)
 if not m[1] then return {'GONE'} end
 if m[1] ~= ARGV[2] then return {'FENCED', m[1]} end
 local upto = tonumber(ARGV[3])
@@ -110,7 +110,11 @@ if upto > tonumber(m[2]) then
     redis.call('HSET', KEYS[1], taken_of, ARGV[3])
     local oldest = upto + 1
     if ARGV[1] == 'c' then oldest = oldest - tonumber(m[3] or '0') end
-    if oldest > 1 then redis.call('XTRIM', KEYS[2], 'MINID', text(oldest) .. '-0') end
+    if oldest > tonumber(m[4]) then
+        redis.call('UNLINK', KEYS[2]) -- an empty stream takes more memory than all the rest of an idle session
+    elseif oldest > 1 then
+        redis.call('XTRIM', KEYS[2], 'MINID', text(oldest) .. '-0')
+    end
 end
 if ARGV[4] ~= '' then redis.call('HSET', KEYS[1], 'tt', ARGV[4]) end
 return {'OK'}
