@@ -133,7 +133,7 @@ def fetch_acp_agent(session: nox.Session) -> Path:
 
 
 def empty_folder(folder: Path) -> Path:
-    """Make an empty folder. `Session.create_tmp` would also become TMPDIR, so that all tests run below this repository, where git ignores them."""
+    """Make an empty folder. That of `Session.create_tmp` would become TMPDIR, and the tests would run below this repository."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder

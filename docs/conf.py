@@ -16,6 +16,9 @@ from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+import reference_pages  # noqa: E402  # a module beside this one, as are the generators
+
 PROJECT = tomllib.loads((HERE.parent / "pyproject.toml").read_text("utf-8"))["project"]
 
 project = PROJECT["name"]
@@ -23,8 +26,8 @@ author = PROJECT["authors"][0]["name"]
 project_copyright = author
 release = version = PROJECT["version"]
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["_build", "changelog.d", "examples"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.intersphinx", "reference_pages"]
+exclude_patterns = ["_build", "changelog.d", "examples", "inventories"]
 html_theme = "furo"
 html_title = f"{project} {release}"
 html_static_path = ["_static"]
@@ -35,15 +38,27 @@ myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_default_options = {"members": True, "show-inheritance": True, "no-value": True}
+autodoc_default_options = {
+    "members": True,
+    "undoc-members": True,
+    "inherited-members": reference_pages.foreign_bases(),
+    "show-inheritance": True,
+    "no-value": True,
+}
 python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 100
 
 linkcheck_ignore = [r"https?://(localhost|127\.0\.0\.1|[\w.-]*example\.(org|com|net))([:/].*)?$"]
 linkcheck_timeout = 15
 
-# References into this package must resolve. Those to other projects would need their inventories, hence a network.
+# The names of Python and anyio that these pages mention, in the text format of inventories: a build needs no network, and is always the same.
+intersphinx_mapping = {
+    "python": ("https://docs.python.org/3", "inventories/python.txt"),
+    "anyio": ("https://anyio.readthedocs.io/en/stable", "inventories/anyio.txt"),
+}
+# Every reference must resolve, but for names that have no page: type variables and names that only type checkers import, and other projects.
 nitpicky = True
-nitpick_ignore_regex = [(r"py:.*", r"(?!claude_transport\.).*")]
+nitpick_ignore_regex = [("py:.*", r"\w+|(?:_?pytest|_ssl|claude_agent_sdk|msgspec)\..*")]
 
 FENCE = re.compile(r"\s*```(\w*)\s*$")
 CODE = re.compile(r"(?<![`:])`([^`\n]+)`(?![`_])(\w?)")
@@ -84,8 +99,17 @@ def in_list(lines: list[str]) -> bool:
     return False
 
 
-def process_docstring(_app: Sphinx, _what: str, _name: str, _obj: object, _options: object, lines: list[str]) -> None:
+def process_docstring(_app: Sphinx, what: str, _name: str, _obj: object, _options: object, lines: list[str]) -> None:
     lines[:] = to_rst(lines)
+    if what in {"attribute", "data", "property"}:
+        lines[:0] = ["..", ""]  # an empty comment: napoleon takes what stands before a colon in the first line for a type
+
+
+def process_signature(
+    _app: Sphinx, _what: str, _name: str, _obj: object, _options: object, signature: str | None, returned: str | None
+) -> tuple[str | None, str | None]:
+    """Write a default that is no literal, such as `<factory>`, as `...`: otherwise Sphinx cannot read the signature."""
+    return signature and re.sub(r"<[^<>]+>", "...", signature), returned
 
 
 def leave_internal(_app: Sphinx, _env: Any, node: Any, contnode: Any) -> Any:
@@ -102,20 +126,22 @@ def leave_internal(_app: Sphinx, _env: Any, node: Any, contnode: Any) -> Any:
 @functools.cache
 def public_names() -> frozenset[str]:
     """Return what the tables of names list, each with the module that defines it."""
-    sys.path.insert(0, str(HERE))
     generator = importlib.import_module("generate_names")
     tables = (generator.read_table(path.read_text("utf-8"))[0] for path in generator.doors())
     return frozenset(f"claude_transport.{home}.{name}" for table in tables for home, names in table.items() for name in names.split())
 
 
-def unlink_type(_app: Sphinx, doctree: Any) -> None:
-    """Show `type` in a signature without a link: Sphinx would look for it among the fields of the same name."""
-    for node in doctree.findall(pending_xref):
+def tidy_types(_app: Sphinx, doctree: Any) -> None:
+    """Show `type` in a signature without a link, because Sphinx would look for it among the fields of the same name; leave out "Bases: object"."""
+    for node in list(doctree.findall(pending_xref)):
         if node.get("reftarget") == "type":
             node.replace_self(nodes.Text("type"))
+        elif node.get("reftarget") == "object" and node.parent.astext() == "Bases: object":
+            node.parent.parent.remove(node.parent)
 
 
 def setup(app: Sphinx) -> None:
-    app.connect("doctree-read", unlink_type)
+    app.connect("doctree-read", tidy_types)
     app.connect("missing-reference", leave_internal)
+    app.connect("autodoc-process-signature", process_signature)
     app.connect("autodoc-process-docstring", process_docstring, priority=400)  # before napoleon, which reads reStructuredText

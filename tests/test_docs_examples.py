@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
+import inspect
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import ModuleType
 
 import anyio
+import anyio.to_thread
 import pytest
+from loading import load_file
 
 import claude_transport
 
@@ -25,18 +27,14 @@ def fenced(language: str) -> list[str]:
 
 def load(path: Path) -> ModuleType:
     """The example as a module, under a name that does not run its `if __name__ == "__main__"` block."""
-    spec = importlib.util.spec_from_file_location(f"docs_example_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_file(path, f"docs_example_{path.stem}")
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 async def test_an_example_runs_and_prints_what_its_page_says(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with anyio.fail_after(30):
-        await load(path).main()
+        main = load(path).main
+        await (main() if inspect.iscoroutinefunction(main) else anyio.to_thread.run_sync(main))
     assert capsys.readouterr().out == path.with_suffix(".txt").read_text("utf-8")
 
 

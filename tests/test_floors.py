@@ -103,6 +103,7 @@ ENTRY_POINTS = frozenset({f"{PACKAGE}.app.main", f"{PACKAGE}.testing.plugin"})
 MAX_FUNCTION_LINES = 50  # without the docstring: explaining a contract must never be a reason to cut it short
 # Modules with one importer or none, and why each is a module all the same. An entry that is no longer needed fails the test.
 SINGLE_IMPORTERS: Mapping[str, str] = {
+    "app.doctor_broker": "What is found at a broker, which `doctor` loads only when one is named.",
     "app.record_codex": "A conversation with Codex, which `record` loads only when it is asked for.",
     "app.render_rich": "Output with `rich`, which is loaded only where it is installed and wanted.",
     "bridge.host": "The host's end of the bridge: public behind its door.",
@@ -117,7 +118,6 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "completion.codex_messages": "Pure; it changes with the messages of the two agents, and `codex_path` with the session.",
     "completion.codex_path": "The path that loads Codex, which a call to Claude never does.",
     "fleet.hosted": "One session, from claim to end; it changes with the ends of a session, the worker with placement.",
-    "fleet.registry": "Public behind its door; what the broker knows, for people.",
     "gateway.asgi": "Public behind its door; only programs with an ASGI server import it.",
     "gateway.link_session": "Sessions that outlive a connection; it changes with the link protocol.",
     "inspection.codex_lanes": "What a tape of Codex says, loaded only for such a tape.",
@@ -129,10 +129,10 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "protocol.tape_lines": "How lines of a host are matched, in each dialect; it changes with those, the tape with its format.",
     "sessions.file_store": "Public behind its door; one store, which changes with how files are locked and repaired.",
     "sessions.from_store": "Public behind its door; the functions on stores.",
-    "sessions.importing": "Public behind its door; it alone needs an event loop.",
-    "sessions.redis_store": "Public behind its door; the one module that imports coredis.",
+    "sessions.memory_store": "Public behind its door; one store, which changes with what is kept.",
+    "sessions.redis_client": "A server and a connection to it; it changes with coredis, and the store with what is kept.",
     "sessions.running": "Which process runs a session: it changes with the register of the CLI, not with what deleting does.",
-    "sessions.sqlite_store": "Public behind its door; one store, which changes with its schema.",
+    "observing.fleet": "The client's end over a broker; a session of this process never loads it.",
     "observing.remote": "The client's end over HTTP; a session of this process never loads it.",
     "streams.http": "One request of HTTP on a stream; it changes with HTTP, and `observing` with the events.",
     "streams.launched": "A remote process as a byte stream; `SubprocessTransport` chooses between it and a local one.",

@@ -18,11 +18,10 @@ import anyio
 import anyio.lowlevel
 
 from claude_transport.background import BackgroundTask, HostLoop, clock_here, is_being_cancelled_here
-from claude_transport.client.reports import CloseReport, guarded, raised_again, refuse_stray, translated
+from claude_transport.client.reports import CloseReport, ended_before_answer, guarded, raised_again, refuse_stray, translated
 from claude_transport.errors import (
     ClaudeTransportError,
     CLIConnectionError,
-    ConnectionLost,
     ConnectTimeout,
     ControlRequestFailed,
     ControlTimeout,
@@ -428,7 +427,7 @@ class Connection:
         self.error = error
         self.lost_turns = self._conversation.open_turns
         self._dropped_tasks = dict(self._conversation.background_agents)
-        cause = error or ConnectionLost("the conversation ended before the request was answered")
+        cause = error or ended_before_answer(self.info)
         for request in self._pending.values():
             request.settle(cause)
         self._fail_writing(self.gone("the conversation has ended"))

@@ -11,7 +11,8 @@ from claude_transport.lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "fleet.registry": "FleetNode FleetRegistry FleetSession",
+        "fleet.metrics": "FleetMetrics",
+        "fleet.registry": "BrokerCheck FleetNode FleetRegistry FleetSession",
         "fleet.worker": "FleetWorker",
         "transports.fleet": "FleetTransport",
     },

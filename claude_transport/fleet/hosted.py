@@ -79,6 +79,8 @@ class HostedSession:
         self._stored = Wakeup()
         self._reason: SessionEnd | None = None
         self._leaving = False
+        self._said_end = False
+        self._renew_soon = Wakeup()
         self._bye = anyio.Event()
         self._lost: ClaudeTransportError | None = None
         self._setup: list[bytes] = []
@@ -89,6 +91,16 @@ class HostedSession:
     def reads_from(self) -> str | None:
         """The id of the last entry of `in` that was read; None while nothing can be read: both streams have to be compared first."""
         return f"{self.end.reader.cursor}-0" if self._carrier.is_current and self._lost is None else None
+
+    @property
+    def ended(self) -> str:
+        """Why the session ended on this worker: the code of a refusal, `moved`, or `ended` with its process."""
+        return "moved" if not self._said_end else (self._reason.code if self._reason is not None else "") or "ended"
+
+    @property
+    def lost_code(self) -> str | None:
+        """The code of the error with which this worker gave the session up; None when it did not."""
+        return None if self._lost is None else self._lost.code
 
     @property
     def is_leaving(self) -> bool:
@@ -119,6 +131,10 @@ class HostedSession:
         """Tell the session that the connection to the broker has changed."""
         self._carrier.wake()
         self._changed.fire()
+
+    def renew_soon(self) -> None:
+        """Renew the lease now: the answer may say that the session should stop."""
+        self._renew_soon.fire()
 
     def stop(self, reason: SessionEnd) -> None:
         """End the process, and tell the client `reason`. It does not wait."""
@@ -240,7 +256,8 @@ class HostedSession:
         """Renew the lease in time. Ends the session when its client is gone for good, or when it was asked to stop."""
         lease = self.end.lease
         while True:
-            await anyio.sleep_until(lease.renew_at)
+            with anyio.CancelScope(deadline=lease.renew_at):
+                await self._renew_soon.wait()
             if not await self._carrier.carry_out(self.end.renew_call(lease.seconds)):
                 continue
             if self.end.should_stop:
@@ -278,6 +295,7 @@ class HostedSession:
         if self._leaving or self._lost is not None:
             return
         info = self.transport.info
+        self._said_end = True
         self.end.say_end(
             self._reason
             or msgspec.structs.replace(
@@ -316,7 +334,7 @@ class HostedSession:
         """Say what is left, and give the session back, or end it. A worker that was replaced, or has no broker, does nothing."""
         if self._lost is not None:
             return
-        state = "live" if self._leaving else "ended"
+        state = "ended" if self._said_end else "live"
         keys = self._broker.keys
         where = [keys.meta(self.id), keys.incoming(self.id), keys.outgoing(self.id)]
         try:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
+import anyio
 import msgspec
 
-from claude_transport.errors import CLIConnectionError, UsageError
+from claude_transport.errors import CLIConnectionError, ProtocolError, UsageError
 from claude_transport.printable import printable
 from claude_transport.protocol.fleet_placement import NODE_SECONDS
 from claude_transport.streams.broker import Broker, BrokerAddress, BrokerCut, text_of
 from claude_transport.streams.fleet import broker_time, read_nodes, wake_node
 
+logger: logging.Logger = logging.getLogger(__name__)
+
+_OLDEST: Final = (6, 2)
+_PINGS: Final = 9
+_SETTINGS: Final = ("appendonly", "appendfsync", "maxmemory", "maxmemory-policy", "min-replicas-to-write")
 _TIMEOUT: Final = 10.0
 _MOST: Final = 10_000
 """The most sessions that are listed."""
@@ -23,8 +31,8 @@ class FleetSession(msgspec.Struct, frozen=True, kw_only=True):
     """A session of a fleet: its id, its state, and the worker that has it.
 
     `state` is `waiting` (no worker has it), `running`, `stopping` or `ended`. `epoch` counts its workers. `client` is False when no client
-    has been there within its lease. `unread` counts entries of the output that the client has not taken, `turns` those that run. `stored` counts turns whose transcript is in the session
-    store.
+    has been there within its lease. `unread` counts entries of the output that the client has not taken, `turns` the turns that run, and
+    `stored` those that are over and whose transcript is in the session store.
     """
 
     id: str
@@ -48,6 +56,17 @@ class FleetNode(msgspec.Struct, frozen=True, kw_only=True):
     draining: bool = False
     alive: bool = True
     library: str = ""
+
+
+class BrokerCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """What `FleetRegistry.check()` has found: the server, the median of its round trips, its settings, and what is wrong with them."""
+
+    address: str
+    version: str = ""
+    role: str = ""
+    round_trip_ms: float = 0.0
+    settings: Mapping[str, str] = {}
+    findings: tuple[str, ...] = ()
 
 
 class FleetRegistry:
@@ -100,6 +119,30 @@ class FleetRegistry:
             for node in await read_nodes(self._broker)
         ]
 
+    async def check(self) -> BrokerCheck:
+        """Look at the broker: what it is, how fast it answers, and what a fleet needs and it does not have."""
+        info = {text_of(key): text_of(value) for key, value in (await self._ask("info")).items()}
+        settings: dict[str, str] = {}
+        try:
+            for pattern in _SETTINGS:
+                found = await self._ask("config_get", [pattern])
+                settings |= {text_of(key): text_of(value) for key, value in found.items()}
+        except ProtocolError:
+            logger.info("the broker does not tell its settings")
+        times = []
+        for _ in range(_PINGS):
+            began = anyio.current_time()
+            await self._ask("ping")
+            times.append(anyio.current_time() - began)
+        return BrokerCheck(
+            address=str(self._broker.address),
+            version=info.get("redis_version", ""),
+            role=info.get("role", ""),
+            round_trip_ms=round(sorted(times)[_PINGS // 2] * 1000, 2),
+            settings=settings,
+            findings=tuple(_findings(info, settings)),
+        )
+
     async def stop(self, session: str) -> None:
         """Ask the worker of a session to end it. It does so when it renews its lease.
 
@@ -116,7 +159,7 @@ class FleetRegistry:
             return
         await self._ask("hset", meta, {"x": 1})
         if fields[1] is not None:
-            await wake_node(self._broker, text_of(fields[1]))
+            await wake_node(self._broker, text_of(fields[1]), about=session)
 
     async def _time(self) -> float:
         try:
@@ -129,6 +172,27 @@ class FleetRegistry:
             return await self._broker.command(name, *args)
         except BrokerCut as exc:
             raise CLIConnectionError(f"{self._broker.address}: {exc}", code="fleet.broker_lost") from exc
+
+
+def _findings(info: Mapping[str, str], settings: Mapping[str, str]) -> Iterator[str]:
+    """Return a sentence for each thing that a fleet should not run on."""
+    try:
+        version = tuple(int(part) for part in info.get("redis_version", "").split(".")[:2])
+    except ValueError:
+        version = ()
+    if version < _OLDEST:
+        yield f"the server is older than {_OLDEST[0]}.{_OLDEST[1]}: update it"
+    if info.get("role", "master") != "master":
+        yield "the server is a replica, which takes no writes: name the primary"
+    if not settings:
+        yield "the server does not tell its settings: check appendonly and maxmemory-policy by hand"
+        return
+    if settings.get("appendonly") != "yes":
+        yield "appendonly is off: a restart of the server loses every session. Set it to yes"
+    elif settings.get("appendfsync") == "no":
+        yield "appendfsync is no: a power cut may lose more than the two seconds that both ends keep. Set it to everysec or always"
+    if settings.get("maxmemory-policy", "noeviction") != "noeviction":
+        yield f"maxmemory-policy is {settings['maxmemory-policy']}: a full server deletes running sessions. Set it to noeviction"
 
 
 def _session(name: str, fields: dict[str, str], *, now: float) -> FleetSession:

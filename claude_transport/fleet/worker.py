@@ -13,7 +13,7 @@ import secrets
 import socket
 import ssl
 import uuid as uuids
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import metadata
 from typing import Any, Final
@@ -23,8 +23,9 @@ import msgspec
 
 from claude_transport.errors import ClaudeTransportError, ConfigurationError, ProtocolError, SessionInUse, UsageError
 from claude_transport.fleet.hosted import KEPT_SECONDS, HostedSession
+from claude_transport.fleet.metrics import FleetMetrics
 from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices, check_answers, thinking_ceiling
-from claude_transport.gateway.door import ANYBODY, Door, GatewayLimits, GatewayTokens
+from claude_transport.gateway.door import ANYBODY, Allowance, Door, GatewayLimits, GatewayTokens
 from claude_transport.gateway.session import ServerFields
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.launch.options import ClaudeOptions
@@ -33,6 +34,7 @@ from claude_transport.protocol.fleet import FLEET_VERSION, Owner, SessionEnd
 from claude_transport.protocol.fleet_ends import LEASE_MARGIN, LEASE_SECONDS, Claimed, WorkerEnd
 from claude_transport.protocol.fleet_placement import NODE_SECONDS, Node, Wanted, rank_nodes, wait_for_better
 from claude_transport.protocol.fleet_scripts import CLAIM, RELEASE
+from claude_transport.protocol.fleet_secrets import with_secrets
 from claude_transport.protocol.fleet_takeover import setup_lines, takeover_lines
 from claude_transport.streams.broker import READ_BLOCK, Broker, BrokerAddress, BrokerCut, Carrier, bytes_of, decode_entry, first_of, text_of
 from claude_transport.streams.fleet import broker_time, prove_with, read_nodes, wake_node
@@ -80,8 +82,8 @@ class FleetWorker:
         labels: what this worker has, such as `gpu`. A session can ask for labels.
         tokens: the tokens of the clients. Without any, each client of the broker may begin sessions.
         choices: names of the options that clients may choose, as for a `Gateway`. The worker's own options bound the values.
-        secrets: environment variables for the processes, which are not in the broker. A session names them in its option `env` as
-            `{"NAME": "secret:NAME"}`, where clients may choose `env`.
+        secrets: values that are not in the broker, by name. A session writes `secret:NAME` in its options `env` and `mcp_servers`, where
+            clients may choose these.
         limits: the limits of a `Gateway`, as far as they concern sessions and lines.
         name: the name of this worker; by default the host's with a random end.
         lease: seconds after which another worker takes the sessions of this one when it is silent.
@@ -111,12 +113,7 @@ class FleetWorker:
         ssl_context: ssl.SSLContext | None = None,
         launch: Callable[[ClaudeOptions], Transport] | None = None,
     ) -> None:
-        if isinstance(capacity, bool) or not isinstance(capacity, int) or not 0 < capacity <= _MAX_KEYS:
-            raise ConfigurationError(f"capacity must be a whole number from 1 to {_MAX_KEYS}, not {capacity!r}", option="capacity")
-        if isinstance(labels, str) or not all(isinstance(label, str) for label in labels):
-            raise ConfigurationError("labels is not a list of texts", option="labels")
-        if not isinstance(lease, int | float) or isinstance(lease, bool) or not lease >= 1:
-            raise ConfigurationError(f"lease must be at least 1 second, not {lease!r}", option="lease")
+        _check(capacity=capacity, labels=labels, lease=lease)
         if command is not None and launch is not None:
             raise ConfigurationError("command and launch both say what to run: give one of them", option="launch")
         self._address = BrokerAddress(url, ssl_context=ssl_context)
@@ -135,7 +132,7 @@ class FleetWorker:
         if launch is None:
             SubprocessTransport(self._options, command=command)  # raises now what would fail for every session
         self._launch = launch or partial(SubprocessTransport, command=command)
-        self._resumes = command is None and self._options.session_store is not None
+        self.metrics: FleetMetrics = FleetMetrics()
         self._sessions: dict[str, HostedSession] = {}
         self._claiming: set[str] = set()
         self._waiting_since: dict[str, float] = {}
@@ -149,6 +146,11 @@ class FleetWorker:
     def sessions(self) -> tuple[str, ...]:
         """The ids of the sessions that this worker runs."""
         return tuple(self._sessions)
+
+    def prometheus_text(self) -> str:
+        """Return the counters and gauges of this worker at this moment, in the Prometheus text format."""
+        self.metrics.active_sessions, self.metrics.capacity = len(self._sessions), self._capacity
+        return self.metrics.prometheus_text()
 
     async def serve(self) -> None:
         """Serve sessions until the call is cancelled. A cancelled worker ends its processes at once, and gives its sessions back.
@@ -251,8 +253,16 @@ class FleetWorker:
                 if key == inbox_key:
                     inbox = rows[-1][0].decode()
                     self._look.set()
+                    self._look_at(rows)
                 else:
                     self._hear(followed[key], rows)
+
+    def _look_at(self, rows: Sequence[tuple[bytes, Any]]) -> None:
+        """Renew at once the lease of each session that a wake-up is about: it was asked to stop."""
+        for _, fields in rows:
+            session = self._sessions.get(text_of(fields.get(b"w", b"")))
+            if session is not None:
+                session.renew_soon()
 
     def _hear(self, session: HostedSession, rows: Sequence[tuple[bytes, Any]]) -> None:
         try:
@@ -291,6 +301,7 @@ class FleetWorker:
         rows = await broker.command("zrange", broker.keys.sessions, 0, now, sortby=PureToken.BYSCORE, offset=0, count=_LOOKED_AT)
         waiting = [name for row in rows if (name := text_of(row)) not in self._sessions and name not in self._claiming]
         self._waiting_since = {name: self._waiting_since.get(name, now) for name in waiting}
+        self.metrics.waiting_sessions = len(waiting)
         if not waiting:
             return []
         nodes = [node for node in await read_nodes(broker) if node.id != self.name]
@@ -341,24 +352,37 @@ class FleetWorker:
         end = WorkerEnd(
             claimed, asked_at=asked_at, lease=self._lease, margin=min(LEASE_MARGIN, self._lease / 4), max_line_bytes=self._limits.line_bytes
         )
-        carrier = Carrier(broker, session, end, patience=self._lease, on_change=bool, keep=wanted.keep)
+        carrier = Carrier(broker, session, end, patience=self._lease, on_change=bool)
+        self.metrics.claimed["takeover" if claimed.is_takeover else "new"] += 1
         try:
-            async with _renewed(carrier, end):
-                hosted, conversation = await self._start(broker, session, end, carrier, wanted, fields)
+            allowance = self._door.allowance(self._owner_of(session, fields))
+            with _counted(allowance):
+                async with _renewed(carrier, end):
+                    hosted, conversation = await self._start(broker, session, end, carrier, wanted, fields)
+                await self._host(broker, hosted, conversation, claimed, wanted)
         except TurnedAway as exc:
+            self.metrics.ended[exc.reason] += 1
             end.say_end(SessionEnd(code=exc.reason, error=str(exc), retryable=exc.retryable))
             await carrier.drain(timeout=self._lease)
             await broker.script(RELEASE, where, [end.token, "ended", KEPT_SECONDS * 1000])
             await broker.command("zrem", keys.sessions, [session])
-            return
-        try:
-            await self._host(broker, hosted, conversation, claimed, wanted)
-        except BaseException:
-            with anyio.CancelScope(shield=True):
-                await hosted.transport.close()
-            raise
 
     async def _host(self, broker: Broker, hosted: HostedSession, conversation: _Conversation, claimed: Claimed, wanted: Wanted) -> None:
+        try:
+            await self._prepare_and_run(broker, hosted, conversation, claimed, wanted)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await hosted.transport.close()
+            self.metrics.bytes["in"] += hosted.bytes_in
+            self.metrics.bytes["out"] += hosted.bytes_out
+            if hosted.lost_code is not None:
+                self.metrics.lost[hosted.lost_code] += 1
+            else:
+                self.metrics.ended[hosted.ended] += 1
+
+    async def _prepare_and_run(
+        self, broker: Broker, hosted: HostedSession, conversation: _Conversation, claimed: Claimed, wanted: Wanted
+    ) -> None:
         keys, session = broker.keys, hosted.id
         if wanted.workspace:
             await broker.command("hset", keys.homes, {wanted.workspace: self.name})
@@ -380,6 +404,7 @@ class FleetWorker:
         if not claimed.is_takeover:
             await hosted.run(owner)
             return
+        self.metrics.uncertain += claimed.uncertain
         logger.info("session %s is taken over, with %d uncertain turns", session, claimed.uncertain)
         kept = await broker.command("hgetall", keys.setup(session))
         setup = setup_lines({text_of(key): bytes_of(value) for key, value in kept.items()})
@@ -390,8 +415,7 @@ class FleetWorker:
         self, broker: Broker, session: str, end: WorkerEnd, carrier: Carrier, wanted: Wanted, fields: Mapping[str, str]
     ) -> tuple[HostedSession, _Conversation]:
         """Start the process. Raises `TurnedAway` for a session that this worker does not run."""
-        allowance = self._door.allowance(self._owner_of(session, fields))
-        options = self._choices.apply(self._options, dict(wanted.options))
+        options = self._chosen(wanted)
         client = Client(answers=check_answers(wanted.answers), trace=trace_of(wanted.trace))
         try:
             with anyio.fail_after(_START_TIMEOUT):
@@ -409,10 +433,17 @@ class FleetWorker:
             transport,
             carrier=carrier,
             fields=ServerFields(terms.initialize, max_thinking_tokens=thinking_ceiling(self._options)),
-            allowance=allowance,
+            allowance=self._door.allowance(self._owner_of(session, fields)),
             limits=self._limits,
         )
         return hosted, conversation
+
+    def _chosen(self, wanted: Wanted) -> ClaudeOptions:
+        try:
+            chosen = with_secrets(wanted.options, self._secrets)
+        except ConfigurationError as exc:
+            raise TurnedAway("options", str(exc)) from exc
+        return self._choices.apply(self._options, chosen)
 
     async def _connected(self, options: ClaudeOptions, client: Client) -> tuple[Transport, SessionTerms]:
         """Start a process. Waits for a store in which the worker before still holds the session; the caller bounds that."""
@@ -441,6 +472,16 @@ class FleetWorker:
         raise TurnedAway("auth", "a token is needed, or this one is not accepted")
 
 
+def _check(*, capacity: object, labels: object, lease: object) -> None:
+    """Raise `ConfigurationError` for a value that cannot be used."""
+    if isinstance(capacity, bool) or not isinstance(capacity, int) or not 0 < capacity <= _MAX_KEYS:
+        raise ConfigurationError(f"capacity must be a whole number from 1 to {_MAX_KEYS}, not {capacity!r}", option="capacity")
+    if isinstance(labels, str) or not isinstance(labels, Iterable) or not all(isinstance(label, str) for label in labels):
+        raise ConfigurationError("labels is not a list of texts: give a list such as ['gpu']", option="labels")
+    if not isinstance(lease, int | float) or isinstance(lease, bool) or not lease >= 1:
+        raise ConfigurationError(f"lease must be at least 1 second, not {lease!r}", option="lease")
+
+
 class _Conversation(msgspec.Struct, frozen=True):
     """The conversation of a session: its id, the options with which its process starts, and whether it goes on with an earlier one."""
 
@@ -466,6 +507,16 @@ async def _conversation_of(options: ClaudeOptions, session: str, fields: Mapping
             return _Conversation(before, fresh.replace(resume=before), resumed=True)
     new = str(uuids.uuid5(_NAMESPACE, f"{session} {fields['we']}"))
     return _Conversation(new, fresh.replace(session_id=new))
+
+
+@contextlib.contextmanager
+def _counted(allowance: Allowance) -> Iterator[None]:
+    """Count a session of its owner while the block runs. Raises `TurnedAway` for one too many."""
+    allowance.begin_session()
+    try:
+        yield
+    finally:
+        allowance.end_session()
 
 
 @contextlib.asynccontextmanager

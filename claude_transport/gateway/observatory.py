@@ -80,7 +80,7 @@ class _Watched:
     def __init__(self, session: Session, *, max_bytes: int) -> None:
         redactor = partial(redactor_for, session.transport)
         self.session = session
-        self.log = LineLog(clock=anyio.current_time, redactor=redactor, max_bytes=max_bytes)
+        self.log: LineLog = LineLog(clock=anyio.current_time, redactor=redactor, max_bytes=max_bytes)
         self.viewers: dict[anyio.CancelScope, ObserverGrant | None] = {}
         self._timelines: dict[bool, _SharedTimeline] = {}
         session.log_of_lines = self.log

@@ -134,7 +134,7 @@ class LocalObservation(Observation):
         while not self._closed:
             if self._lines:
                 line = self._lines.popleft()
-                self.position = line.position
+                self.position: int = line.position
                 return line
             self._excerpt = self._excerpt or await self._follower.next()
             if self._excerpt is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -419,3 +419,14 @@ class WorkerEnd(FleetEnd):
 
     def _renewed(self, asked_at: float) -> None:
         self.lease.granted(asked_at=asked_at)
+
+
+_Said = TypeVar("_Said", Owner, SessionEnd)
+
+
+def decode_struct(data: bytes, kind: type[_Said]) -> _Said:
+    """Return what a worker said about itself or the end. Raises `ProtocolError` for what no worker says."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        raise ProtocolError(f"what the worker said cannot be read: {exc}", code="fleet.malformed") from exc

@@ -54,7 +54,6 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     trace: Mapping[str, str] = {}
     answers: Sequence[str] = ()
     version: int = 1
-    keep: int = 0
 
 
 def decode_node(data: bytes) -> Node | None:

@@ -7,6 +7,7 @@ The fields of a session's hash have short names, because there may be many thous
   `wn` its name, `wu` the end of its lease in milliseconds of the broker's clock
 * of the client: `ce`, `cb`, `ci`, `co` and `cu` likewise
 * `tt` turns that have begun, `td` turns that are over, `ts` those of them whose transcript is stored
+* `kp` entries of `out` that stay after they were taken, `sid` the id of the conversation
 * `q` what the client asked for (labels, workspace, options), `k` the digest of what a client shows to come back, `p` the proof of its token
 """
 
@@ -102,17 +103,22 @@ return {'OK', last, tonumber(m[3])}
 TAKE: Final = (
     _OPEN
     + """
--- KEYS: hash, the stream that is read. ARGV: side, token, number, turns that have begun or '', entries to keep
-local taken_of = 'co'
-if ARGV[1] == 'w' then taken_of = 'wi' end
-local m = redis.call('HMGET', KEYS[1], ARGV[1] .. 'e', taken_of)
+-- KEYS: hash, the stream that is read. ARGV: side, token, number, turns that have begun or ''
+local taken_of, last_of = 'co', 'wo'
+if ARGV[1] == 'w' then taken_of, last_of = 'wi', 'ci' end
+local m = redis.call('HMGET', KEYS[1], ARGV[1] .. 'e', taken_of, 'kp', last_of)
 if not m[1] then return {'GONE'} end
 if m[1] ~= ARGV[2] then return {'FENCED', m[1]} end
 local upto = tonumber(ARGV[3])
 if upto > tonumber(m[2]) then
     redis.call('HSET', KEYS[1], taken_of, ARGV[3])
-    local oldest = upto + 1 - tonumber(ARGV[5])
-    if oldest > 1 then redis.call('XTRIM', KEYS[2], 'MINID', text(oldest) .. '-0') end
+    local oldest = upto + 1
+    if ARGV[1] == 'c' then oldest = oldest - tonumber(m[3] or '0') end
+    if oldest > tonumber(m[4]) then
+        redis.call('UNLINK', KEYS[2]) -- an empty stream takes more memory than all the rest of an idle session
+    elseif oldest > 1 then
+        redis.call('XTRIM', KEYS[2], 'MINID', text(oldest) .. '-0')
+    end
 end
 if ARGV[4] ~= '' then raise('tt', ARGV[4]) end
 return {'OK'}

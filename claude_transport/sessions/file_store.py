@@ -24,7 +24,7 @@ from claude_transport.session_store import (
     SessionStoreListEntry,
     SessionSummaryEntry,
 )
-from claude_transport.sessions.memory_store import uuid_of
+from claude_transport.sessions.store_entries import decode_entries, encode_entry, encode_summary, uuid_of
 from claude_transport.sessions.store_keys import checked_key
 from claude_transport.sessions.summaries import fold_session_summary
 
@@ -64,7 +64,7 @@ class FileSessionStore(SessionStore):
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
         """Add `entries` to the end of a transcript. An entry whose `uuid` the transcript has already is left out."""
         checked_key(key)
-        rows = [(uuid_of(entry), msgspec.json.encode(entry) + b"\n") for entry in entries]
+        rows = [(uuid_of(entry), encode_entry(entry) + b"\n") for entry in entries]
         if rows:
             await self._run(functools.partial(self._append, key, entries, rows))
 
@@ -109,10 +109,10 @@ class FileSessionStore(SessionStore):
             before = None
         folded = 0 if before is None else before["size"]
         if folded != start:
-            new = [msgspec.json.decode(line) for line in _whole_lines(path, start=folded)]
+            new = list(decode_entries(_whole_lines(path, start=folded)))
         prev: SessionSummaryEntry | None = None if before is None else {"session_id": key["session_id"], "mtime": 0, "data": before["data"]}
         data = fold_session_summary(prev, key, new)["data"]
-        kept = msgspec.json.encode({"size": end, "mtime": _mtime(path), "data": data})
+        kept = encode_summary({"size": end, "mtime": _mtime(path), "data": data})
         draft = place.with_name(place.name + ".new")
         with _opened(draft, "wb") as file:
             file.write(kept)
@@ -123,7 +123,7 @@ class FileSessionStore(SessionStore):
         path = self._path(*checked_key(key))
 
         def work() -> list[SessionStoreEntry] | None:
-            return [msgspec.json.decode(line) for line in _whole_lines(path)] if path.exists() else None
+            return list(decode_entries(_whole_lines(path))) if path.exists() else None
 
         return await self._run(work) or None
 
@@ -252,8 +252,7 @@ class _Known:
             self.uuids.clear()
         for line in _whole_lines(path, start=self.size):
             self.size += len(line) + 1
-            uuid = uuid_of(msgspec.json.decode(line))
-            self.uuids.update(() if uuid is None else (uuid,))
+            self.uuids.update(uuid for entry in decode_entries([line]) if (uuid := uuid_of(entry)))
 
 
 def _whole_lines(path: Path, *, start: int = 0) -> Iterator[bytes]:

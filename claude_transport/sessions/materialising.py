@@ -23,6 +23,7 @@ from claude_transport.errors import CLIConnectionError, ConfigurationError
 from claude_transport.printable import printable
 from claude_transport.session_store import SessionKey, SessionStore, SessionStoreEntry, SharedSessionStore, has_method
 from claude_transport.sessions.places import is_session_id, project_key_for_directory
+from claude_transport.sessions.store_entries import encode_entry
 from claude_transport.sessions.store_keys import relative_transcript
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -107,11 +108,11 @@ async def asked(answer: Awaitable[_T], *, timeout: float) -> _T:
     Raises:
         CLIConnectionError: the store failed, or took longer than `timeout` seconds.
     """
-    with anyio.move_on_after(timeout):
-        try:
+    try:
+        with anyio.move_on_after(timeout):
             return await answer
-        except Exception as exc:
-            raise CLIConnectionError(f"the session store failed: {said_by(exc)}", code="session_store.failed") from exc
+    except Exception as exc:
+        raise CLIConnectionError(f"the session store failed: {said_by(exc)}", code="session_store.failed") from exc
     raise CLIConnectionError(f"the session store did not answer in {timeout:g} s", code="session_store.failed")
 
 
@@ -200,7 +201,7 @@ def _write(folder: Path, found: FoundSession) -> None:
         _write_lines(path, [entry for entry in entries if not _is_metadata(entry)])
         if metadata:  # the CLI keeps it beside the transcript; the latest counts
             last: dict[str, Any] = {name: value for name, value in metadata[-1].items() if name != "type"}
-            _write_private(path.with_name(path.name.removesuffix(".jsonl") + ".meta.json"), [msgspec.json.encode(last)])
+            _write_private(path.with_name(path.name.removesuffix(".jsonl") + ".meta.json"), [encode_entry(last)])
 
 
 def _is_metadata(entry: object) -> bool:
@@ -208,7 +209,7 @@ def _is_metadata(entry: object) -> bool:
 
 
 def _write_lines(path: Path, entries: Iterable[object]) -> None:
-    _write_private(path, (msgspec.json.encode(entry) + b"\n" for entry in entries))
+    _write_private(path, (encode_entry(entry) + b"\n" for entry in entries))
 
 
 def _write_private(path: Path, parts: Iterable[bytes]) -> None:

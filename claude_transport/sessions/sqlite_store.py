@@ -22,7 +22,7 @@ from claude_transport.session_store import (
     SessionStoreListEntry,
     SessionSummaryEntry,
 )
-from claude_transport.sessions.memory_store import uuid_of
+from claude_transport.sessions.store_entries import decode_entries, encode_entry, encode_summary, uuid_of
 from claude_transport.sessions.store_keys import checked_key
 from claude_transport.sessions.summaries import fold_session_summary
 
@@ -72,7 +72,7 @@ class SQLiteSessionStore(SessionStore):
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
         """Add `entries` to the end of a transcript, all or none. An entry whose `uuid` the transcript has already is left out."""
         checked_key(key)
-        rows = [(uuid_of(entry), msgspec.json.encode(entry)) for entry in entries]
+        rows = [(uuid_of(entry), encode_entry(entry)) for entry in entries]
         if rows:
             await self._run(functools.partial(_append, key=key, entries=entries, rows=rows))
 
@@ -81,7 +81,7 @@ class SQLiteSessionStore(SessionStore):
         project, session, subpath = checked_key(key)
         query = "SELECT body FROM entries WHERE project = ? AND session = ? AND subpath = ? ORDER BY position"
         rows = await self._run(lambda database: database.execute(query, (project, session, subpath or "")).fetchall())
-        return [msgspec.json.decode(body) for (body,) in rows] or None
+        return list(decode_entries(body for (body,) in rows)) or None
 
     async def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
         """List the sessions of a project that have a main transcript."""
@@ -161,7 +161,7 @@ def _append(
         before = {"session_id": session, "mtime": row[0], "data": msgspec.json.decode(row[1])}
     data: Mapping[str, Any] = fold_session_summary(before, key, new)["data"]
     mtime = max(int(time.time() * 1000), 0 if before is None else before["mtime"] + 1)
-    database.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?)", (project, session, mtime, msgspec.json.encode(data)))
+    database.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?)", (project, session, mtime, encode_summary(data)))
 
 
 def _in_transaction(path: str, work: Callable[[sqlite3.Connection], _T]) -> _T:

@@ -319,7 +319,7 @@ class Broker:
         async with self._using(timeout=timeout) as client:
             return await getattr(client, name)(*args, **options)
 
-    async def call(self, session: str, call: Call, *, keep: int = 0) -> Reply:
+    async def call(self, session: str, call: Call) -> Reply:
         """Carry out one call of an end of `session`. Raises as `script()` does."""
         meta = self.keys.meta(session)
         match call:
@@ -333,7 +333,7 @@ class Broker:
             case Take():
                 stream = self.keys.incoming(session) if call.side == Side.WORKER else self.keys.outgoing(session)
                 turns = "" if call.turns is None else call.turns
-                return _reply(call, await self.script(TAKE, [meta, stream], [call.side.value, call.token, call.upto, turns, keep]))
+                return _reply(call, await self.script(TAKE, [meta, stream], [call.side.value, call.token, call.upto, turns]))
             case Sync():
                 known = [call.cursor, call.seen, call.taken, call.begun, call.over, call.stored]
                 return _reply(call, await self.script(SYNC, [meta], [call.side.value, call.token, *known]))
@@ -416,18 +416,14 @@ class Carrier:
         end: the end.
         patience: seconds for which a lost broker is waited for.
         on_change: called after each answer: there may be room, or input.
-        keep: entries of the stream that is read that stay in the broker after they were taken.
     """
 
-    def __init__(
-        self, broker: Broker, session: str, end: FleetEnd, *, patience: float, on_change: Callable[[], object], keep: int = 0
-    ) -> None:
+    def __init__(self, broker: Broker, session: str, end: FleetEnd, *, patience: float, on_change: Callable[[], object]) -> None:
         self._broker = broker
         self._session = session
         self.end: FleetEnd = end
         self._patience = patience
         self.on_change: Callable[[], object] = on_change
-        self._keep = keep
         self._generation = broker.generation
         self._syncing = anyio.Lock()
         self._output = Wakeup()
@@ -459,7 +455,7 @@ class Carrier:
             return False
         asked_at = anyio.current_time()
         try:
-            reply = await self._broker.call(self._session, call, keep=self._keep)
+            reply = await self._broker.call(self._session, call)
         except BaseException as exc:
             self.end.unanswered(call)
             if not isinstance(exc, BrokerCut):

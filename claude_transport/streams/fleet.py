@@ -33,7 +33,7 @@ from claude_transport.errors import (
 )
 from claude_transport.printable import printable
 from claude_transport.protocol.fleet import DEFAULT_WINDOW_BYTES, Arrival, Kind, Owner, SessionEnd
-from claude_transport.protocol.fleet_ends import ClientEnd
+from claude_transport.protocol.fleet_ends import ClientEnd, decode_struct
 from claude_transport.protocol.fleet_placement import Node, Wanted, decode_node, rank_nodes
 from claude_transport.protocol.fleet_scripts import ATTACH, CREATE, DISCARD
 from claude_transport.protocol.fleet_takeover import OpenRequests
@@ -66,6 +66,8 @@ _CLOSE_SHARE: Final = 0.25
 class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Which session is wanted: a new one as `wanted` says, or the running one with the id `session`, behind the entry `since`.
 
+    `keep` is how many entries of the output stay in the broker after they were read.
+
     `token` proves who asks. Neither it nor anything that it can be found from gets into the broker.
     """
 
@@ -73,6 +75,7 @@ class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):
     since: int | None = None
     token: str | None = None
     wanted: Wanted = Wanted()
+    keep: int = 0
 
 
 def prove(token: str, message: str) -> str:
@@ -156,6 +159,8 @@ class FleetConnectable(ByteStreamConnectable):
             session = secrets.token_hex(8)
             wanted = msgspec.json.encode(request.wanted)
             fields: list[Any] = ["q", wanted]
+            if request.keep:
+                fields += ["kp", request.keep]
             if request.token is not None:
                 shown = prove(request.token, f"attach {session}")
                 fields += ["k", hashlib.sha1(shown.encode(), usedforsecurity=False).hexdigest()]
@@ -213,14 +218,14 @@ async def ranked_nodes(broker: Broker, wanted: Wanted, *, home: str | None) -> l
     return rank_nodes(await read_nodes(broker), wanted, now=await broker_time(broker), home=home)
 
 
-async def wake_node(broker: Broker, node: str) -> None:
-    """Make a worker look at the queue at once."""
+async def wake_node(broker: Broker, node: str, *, about: str = "") -> None:
+    """Make a worker look at the queue at once, and at the session `about`."""
     import coredis
 
     await broker.command(
         "xadd",
         broker.keys.inbox(node),
-        {"w": "1"},
+        {"w": about},
         trim_strategy=coredis.PureToken.MAXLEN,
         trim_operator=coredis.PureToken.EQUAL,
         threshold=1,
@@ -449,12 +454,12 @@ class FleetStream(ByteStream):
                 self._put_in(arrival.data, arrival.number)
                 return
             case Kind.OWNER:
-                self._owner = owner = _decoded(arrival.data, Owner)
+                self._owner = owner = decode_struct(arrival.data, Owner)
                 if owner.takeover and not self._closing:
                     for line in self._open.answers_after(owner.taken):
                         self._put_in(line, arrival.number)
             case Kind.END:
-                self._session_end = end = _decoded(arrival.data, SessionEnd)
+                self._session_end = end = decode_struct(arrival.data, SessionEnd)
                 self._finish(self._how_it_ended(end))
         if not self._numbers:
             self._end.consumed(arrival.number)
@@ -533,10 +538,3 @@ class FleetStream(ByteStream):
             StreamAttribute.started_at: lambda: self._started_at,
             StreamAttribute.ended: lambda: self._over is not None,
         }
-
-
-def _decoded(data: bytes, kind: Any) -> Any:
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-        raise ProtocolError(f"what the worker said cannot be read: {exc}", code="fleet.malformed") from exc

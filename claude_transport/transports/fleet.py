@@ -12,6 +12,7 @@ from claude_transport.errors import ConfigurationError
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.protocol.fleet import DEFAULT_WINDOW_BYTES
 from claude_transport.protocol.fleet_placement import Wanted
+from claude_transport.protocol.fleet_secrets import check_no_secrets
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES
 from claude_transport.streams.broker import BrokerAddress
 from claude_transport.streams.fleet import DEFAULT_START_TIMEOUT, FleetConnectable, FleetStream, SessionRequest
@@ -21,6 +22,8 @@ from claude_transport.transports.stream import DEFAULT_STREAM_CLOSE_TIMEOUT, Str
 
 _FORCE_AFTER = 1.0
 """Seconds after its own timeout until the stream is closed by force."""
+
+_MOST_KEPT = 100_000
 
 
 class FleetTransport(StreamTransport):
@@ -33,12 +36,13 @@ class FleetTransport(StreamTransport):
     Args:
         url: the broker. `?prefix=NAME` is the beginning of all its keys, `claude-fleet` by default.
         session: the id of a running session (`transport.session`).
-        options: the options that the worker should start its CLI with, as for a `NetworkTransport`. They are kept in the broker, so give
-            the worker what is secret.
+        options: the options that the worker should start its CLI with, as for a `NetworkTransport`. They are kept in the broker, so a
+            secret in `env` or `mcp_servers` is written as `secret:NAME`, and the worker knows it under that name.
         token: what the workers of the fleet ask for. It is not sent, and not kept in the broker: a proof is.
         since: the position behind which to read (`transport.position`). Only with `session`.
         labels: labels that the worker must have.
         workspace: a name for what the session works on. Its sessions go to the same worker, as long as that one lives and has room.
+        keep: entries of the output that stay in the broker after this client has read them, for observers and for clients that go back.
         ssl_context: the client's side of `rediss://`. By default it trusts the system's certificates and checks the name.
         window: bytes of input that may wait for the process.
         start_timeout: seconds for a worker to take the session and start the process, waiting in the queue included.
@@ -58,6 +62,7 @@ class FleetTransport(StreamTransport):
         since: int | None = None,
         labels: Sequence[str] = (),
         workspace: str | None = None,
+        keep: int = 0,
         ssl_context: ssl.SSLContext | None = None,
         window: int = DEFAULT_WINDOW_BYTES,
         start_timeout: float = DEFAULT_START_TIMEOUT,
@@ -71,15 +76,18 @@ class FleetTransport(StreamTransport):
             raise ConfigurationError("token must be a string that is not blank, or None", option="token")
         if since is not None and (session is None or isinstance(since, bool) or since < 0):
             raise ConfigurationError("since is a position of a running session, so it needs session", option="since")
+        if isinstance(keep, bool) or not isinstance(keep, int) or not 0 <= keep <= _MOST_KEPT:
+            raise ConfigurationError(f"keep must be a whole number from 0 to {_MOST_KEPT}, not {keep!r}", option="keep")
         check_bounds(window_bytes=window, start_timeout=start_timeout, close_timeout=close_timeout)
         address = BrokerAddress(url, ssl_context=ssl_context)
         chosen = chosen_options(options)
+        check_no_secrets(chosen)
         if session is not None and (chosen or labels or workspace):
             raise ConfigurationError(
                 "options, labels and workspace are for a new session, and session names a running one", option="session"
             )
         wanted = Wanted(labels=tuple(labels), workspace=workspace or "", options=chosen)
-        request = SessionRequest(session=session, since=since, token=token, wanted=wanted)
+        request = SessionRequest(session=session, since=since, token=token, wanted=wanted, keep=keep)
         self._fleet = FleetConnectable(address, request, window=window, start_timeout=start_timeout, close_timeout=close_timeout)
         super().__init__(self._fleet, max_line_bytes=max_line_bytes, close_timeout=close_timeout + _FORCE_AFTER, strict=strict)
         self._structured_output = bool(chosen.get("output_format"))

@@ -46,7 +46,7 @@ from claude_transport.launch.launch import (
 from claude_transport.launch.launcher import Launcher
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.launch.payloads import Delivery, build_payloads, initialize_fields
-from claude_transport.launch.settings import ReadSettings, SettingsTexts, permission_settings, with_settings_read
+from claude_transport.launch.settings import ReadSettings, permission_settings, settings_texts, with_settings_read
 from claude_transport.launch.validation import UUID, validate_options
 from claude_transport.printable import printable
 from claude_transport.protocol.envelope import DecodeFailure
@@ -147,10 +147,10 @@ class SubprocessTransport(StreamTransport):
 
     def _settings_texts(self) -> Sequence[str]:
         if self._codex is None:
-            return SettingsTexts(self._read_options or self._options)
-        from claude_transport.codex.configuration import ConfigurationTexts
+            return settings_texts(self._read_options or self._options)
+        from claude_transport.codex.configuration import configuration_texts
 
-        return ConfigurationTexts(self._codex)
+        return configuration_texts(self._codex)
 
     def attach(self, client: Client) -> SessionTerms:
         """Prepare the next `connect()` for `client`, the layer above (usually a `Query`), and return the `SessionTerms` of the options.

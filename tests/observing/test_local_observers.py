@@ -231,4 +231,4 @@ async def test_what_cannot_be_observed_is_refused_at_once() -> None:
 
 
 def test_it_has_its_name_at_the_top_too() -> None:
-    assert getattr(claude_transport, "observe") is observe  # noqa: B009 - the stub lists the hundred names only
+    assert claude_transport.observe is observe
