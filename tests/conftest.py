@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import tempfile
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,9 @@ def pytest_configure() -> None:
     for name, handler in {"SIGINT": signal.default_int_handler, "SIGQUIT": signal.SIG_DFL, "SIGHUP": signal.SIG_DFL}.items():
         if (number := getattr(signal, name, None)) is not None and signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
+    # The CLI lists no file that git ignores, and takes the settings and the worktrees of the repository that it is in.
+    if Path(tempfile.gettempdir()).resolve().is_relative_to(Path(__file__).resolve().parent.parent):
+        raise pytest.UsageError(f"temporary files are in this repository ({tempfile.gettempdir()}): set TMPDIR to another folder")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

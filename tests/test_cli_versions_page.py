@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import pytest
+from loading import load_generator
 
 from claude_transport.launch.features import FEATURES, NEWEST_CLI, OLDEST_CLI
-
-GENERATOR = Path(__file__).parent.parent / "docs" / "generate_cli_versions.py"
 
 
 @pytest.fixture(scope="module")
 def generator() -> Any:
-    spec = importlib.util.spec_from_file_location("generate_cli_versions", GENERATOR)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_generator("cli_versions")
 
 
 def test_the_committed_page_is_what_the_table_says(generator: Any) -> None:

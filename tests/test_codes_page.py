@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from loading import load_generator
 
 from claude_transport import errors
 
 PROJECT = Path(__file__).parent.parent
-GENERATOR = PROJECT / "docs" / "generate_codes.py"
 SOURCES = "".join(path.read_text("utf-8") for path in sorted((PROJECT / "claude_transport").rglob("*.py")))
 INTERNAL = {"gateway.refused", "testing.http.bad_request", "testing.http.peer_gone"}
 """Codes of errors that never leave the library: of the base of a refusal, and of the HTTP server behind the fake API."""
@@ -20,12 +19,7 @@ INTERNAL = {"gateway.refused", "testing.http.bad_request", "testing.http.peer_go
 
 @pytest.fixture(scope="module")
 def generator() -> Any:
-    spec = importlib.util.spec_from_file_location("generate_codes", GENERATOR)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_generator("codes")
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shlex
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from loading import load_file
 
 from claude_transport.app.arguments import parse
 from claude_transport.testing import FakeClaude, Scenario
@@ -62,11 +62,7 @@ def test_the_example_of_the_plugin_is_recorded_once_and_then_needs_no_claude(
 
 
 def test_the_mistake_of_the_tutorial_breaks_the_clause_that_the_tutorial_names() -> None:
-    spec = importlib.util.spec_from_file_location("first_wrapper", DOCS / "examples" / "first_wrapper.py")
-    assert spec is not None
-    assert spec.loader is not None
-    first_wrapper = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(first_wrapper)
+    first_wrapper = load_file(DOCS / "examples" / "first_wrapper.py")
     tutorial = (DOCS / "tutorial" / "your-own-wrapper.md").read_text("utf-8")
     (mistake,) = re.findall(r"^```python\n(.*?)^```$", tutorial, re.DOTALL | re.MULTILINE)
     made: dict[str, object] = {}

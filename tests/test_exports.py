@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from loading import load_generator
 
 import claude_transport
 
@@ -143,20 +144,9 @@ NEVER_LOADED = frozenset(
 )
 
 
-def load_generator() -> Any:
-    """Load `docs/generate_names.py`, which is no module of a package."""
-    path = INIT.parent.parent / "docs" / "generate_names.py"
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 INIT = Path(claude_transport.__file__)
 EXPORTED: list[str] = list(claude_transport.__all__)
-GENERATOR = load_generator()
+GENERATOR = load_generator("names")
 ERRORS = "claude_transport.errors"
 # Every module that lists public names: those that have a table of names, and the modules that define what they list.
 DOORS = sorted(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from loading import load_generator
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -16,12 +16,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 @pytest.fixture(scope="module")
 def generator() -> ModuleType:
     """docs/generate_inspected.py, as a module."""
-    spec = importlib.util.spec_from_file_location("generate_inspected", DOCS / "generate_inspected.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_generator("inspected")
 
 
 def test_the_tape_of_the_page_is_the_one_that_the_command_makes(generator: ModuleType) -> None:

@@ -10,25 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from loading import load_generator
 
 DOCS = Path(__file__).parent.parent / "docs"
 REFERENCE = DOCS / "reference"
 PAGES = {path.stem: path.read_text("utf-8") for path in sorted(REFERENCE.glob("*.md"))}
-DIRECTIVE = re.compile(r"^\.\. auto(class|function|data|exception):: (claude_transport[\w.]*)\.(\w+)$", re.MULTILINE)
-DOCUMENTED = [(module, name) for page in PAGES.values() for _, module, name in DIRECTIVE.findall(page)]
+# A function or a constant has its entry on the page, a class of the list `.. classes::` on a page of its own.
+ENTRY = re.compile(r"^(?:\.\. auto(?:function|data):: |   )(claude_transport[\w.]*)\.(\w+)$", re.MULTILINE)
+DOCUMENTED = [entry for page in PAGES.values() for entry in ENTRY.findall(page)]
 
 
-def load_generator() -> Any:
-    """Load `docs/generate_names.py`, which is no module of a package."""
-    spec = importlib.util.spec_from_file_location("generate_names", DOCS / "generate_names.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-GENERATOR = load_generator()
+GENERATOR = load_generator("names")
 DOORS = sorted(
     {GENERATOR.name_of(path) for path in GENERATOR.doors()}
     | {"claude_transport.errors", "claude_transport.testing.replies", "claude_transport.testing.steps", "claude_transport.wrappers.faults"}

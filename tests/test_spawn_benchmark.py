@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -10,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from loading import load_file
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
@@ -18,12 +18,7 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The benchmark as a module, which finds its chart beside it."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    spec = importlib.util.spec_from_file_location("bench_spawn", BENCHMARKS / "bench_spawn.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_file(BENCHMARKS / "bench_spawn.py", "bench_spawn")
 
 
 def test_mean_median_percentile_deviation_and_delta_are_what_they_are_called(bench: ModuleType) -> None:

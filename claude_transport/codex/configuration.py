@@ -5,10 +5,10 @@ Files of a project and of the system, which Codex also reads, are not looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, overload
+from typing import Any, Final
 
 import msgspec
 
@@ -17,6 +17,7 @@ from claude_transport.codex.options import CodexOptions
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch.discovery import home_of
 from claude_transport.launch.environ import environment_now
+from claude_transport.launch.settings import LazyTexts
 
 CONFIGURATION_FILE: Final = "config.toml"
 _MOST_LEVELS: Final = 8
@@ -91,39 +92,20 @@ def read_file(path: Path) -> str | None:
         return None
 
 
-class ConfigurationTexts(Sequence[str]):
-    """The settings in the file that a Codex with these options reads, and the keys that they name, as JSON, for redactors.
+def configuration_texts(options: CodexOptions) -> LazyTexts:
+    """Return the settings in the file that a Codex with these options reads, and the keys that they name, as JSON, for redactors.
 
-    The file is read at the first access. A missing or unreadable file counts as empty. A variable is a key when `env_key` of a model
-    provider names it, whatever it is called.
+    A missing or unreadable file counts as empty. A variable is a key when `env_key` of a model provider names it, whatever it is called.
     """
 
-    def __init__(self, options: CodexOptions) -> None:
-        self._options = options
-        self._texts: tuple[str, ...] | None = None
+    def read() -> tuple[str, ...]:
+        try:
+            env = build_codex_environment(options, environment_now())
+        except ConfigurationError:  # nothing can be started with these options
+            return ()
+        found = read_configuration(find_codex_home(env))
+        named = _secret_variables(effective_settings(found, options))
+        secrets = {name: env[name] for name in named if isinstance(name, str) and name in env}
+        return tuple(msgspec.json.encode(text, enc_hook=str).decode() for text in (found, {"secrets": secrets}))
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[str]: ...
-    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
-        return self._read()[index]
-
-    def __len__(self) -> int:
-        return len(self._read())
-
-    def __repr__(self) -> str:
-        """Show no text: it may hold secrets."""
-        return "ConfigurationTexts(...)"
-
-    def _read(self) -> tuple[str, ...]:
-        if self._texts is None:
-            try:
-                env = build_codex_environment(self._options, environment_now())
-            except ConfigurationError:  # nothing can be started with these options
-                return ()
-            found = read_configuration(find_codex_home(env))
-            named = _secret_variables(effective_settings(found, self._options))
-            secrets = {name: env[name] for name in named if isinstance(name, str) and name in env}
-            self._texts = tuple(msgspec.json.encode(text, enc_hook=str).decode() for text in (found, {"secrets": secrets}))
-        return self._texts
+    return LazyTexts(read)

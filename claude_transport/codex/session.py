@@ -134,8 +134,8 @@ class CodexTurn:
     async def result(self) -> CodexTurnResult:
         """Wait until the turn ends. Its messages need not be read for that. A failed turn is returned, not raised.
 
-        The wait has no limit of its own: use `anyio.fail_after()`. When Codex says that the turn ended, but in a line that cannot be read
-        or is too long, the wait ends when the session is closed or its process ends.
+        The wait has no limit of its own: use `anyio.fail_after()`. When the line in which Codex says that the turn ended cannot be read, or
+        is too long, the wait ends when the session is closed or its process ends.
 
         Raises:
             ProcessError: the process ended before the turn did. `exit_code`, `signal` and `stderr_tail` say how.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, overload
@@ -240,17 +240,11 @@ def _rules(permissions: Mapping[str, Any], behavior: str) -> list[str]:
     return [rule for rule in rules if isinstance(rule, str)] if isinstance(rules, list | tuple) else []
 
 
-class SettingsTexts(Sequence[str]):
-    """The texts of the settings files that a session with these options reads on this machine, for redactors that must know their
-    secrets.
+class LazyTexts(Sequence[str]):
+    """Texts for redactors, which must know the secrets in them. `read` is called once, at the first access."""
 
-    These are the files in the options `settings` and `mcp_servers`, the user's settings, and those of the project. They are read at the
-    first access. A missing or unreadable file is left out. `inherited` is the environment below `options.env`.
-    """
-
-    def __init__(self, options: ClaudeOptions, inherited: Mapping[str, str] | None = None) -> None:
-        self._options = options
-        self._inherited = inherited
+    def __init__(self, read: Callable[[], tuple[str, ...]]) -> None:
+        self._read = read
         self._texts: tuple[str, ...] | None = None
 
     @overload
@@ -258,46 +252,60 @@ class SettingsTexts(Sequence[str]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[str]: ...
     def __getitem__(self, index: int | slice) -> str | Sequence[str]:
-        return self._read()[index]
+        return self._known()[index]
 
     def __len__(self) -> int:
-        return len(self._read())
+        return len(self._known())
 
     def __repr__(self) -> str:
-        """Show the number of files only: their texts hold secrets."""
-        return f"SettingsTexts({'unread' if self._texts is None else len(self._texts)})"
+        """Show the number of texts only: they hold secrets."""
+        return f"LazyTexts({'unread' if self._texts is None else len(self._texts)})"
 
-    def _read(self) -> tuple[str, ...]:
+    def _known(self) -> tuple[str, ...]:
         if self._texts is None:
-            settings = self._options.settings
-            read = [settings.text[:_MAX_FILE_BYTES]] if isinstance(settings, ReadSettings) else []
-            self._texts = (*read, *(text for path in self._paths() if (text := _text_of(path)) is not None))
+            self._texts = self._read()
         return self._texts
 
-    def _paths(self) -> Iterator[Path]:
-        options = self._options
-        project = Path(options.cwd or "")
-        for given in (options.settings, options.mcp_servers):
-            if isinstance(given, ReadSettings):
-                continue
-            if isinstance(given, os.PathLike) or (isinstance(given, str) and given and not is_inline_json(given)):
-                yield project / given
-        sources = ("user", "project", "local") if options.setting_sources is None else tuple(options.setting_sources)
-        if "user" in sources and not options.isolated_config:
-            yield from self._user_settings()
-        if "project" in sources:
-            yield project / ".claude" / "settings.json"
-        if "local" in sources:
-            yield project / ".claude" / "settings.local.json"
 
-    def _user_settings(self) -> Iterator[Path]:
-        env = {**(os.environ if self._inherited is None else self._inherited), **self._options.env}
-        folder = self._options.config_dir or env.get("CLAUDE_CONFIG_DIR")
-        home = env.get("HOME") or env.get("USERPROFILE")
-        if folder:
-            yield Path(folder) / "settings.json"
-        elif home:
-            yield Path(home) / ".claude" / "settings.json"
+def settings_texts(options: ClaudeOptions, inherited: Mapping[str, str] | None = None) -> LazyTexts:
+    """Return the texts of the settings files that a session with these options reads on this machine.
+
+    These are the files in the options `settings` and `mcp_servers`, the user's settings, and those of the project. A missing or unreadable
+    file is left out. `inherited` is the environment below `options.env`.
+    """
+
+    def read() -> tuple[str, ...]:
+        settings = options.settings
+        given = [settings.text[:_MAX_FILE_BYTES]] if isinstance(settings, ReadSettings) else []
+        return (*given, *(text for path in _settings_files(options, inherited) if (text := _text_of(path)) is not None))
+
+    return LazyTexts(read)
+
+
+def _settings_files(options: ClaudeOptions, inherited: Mapping[str, str] | None) -> Iterator[Path]:
+    project = Path(options.cwd or "")
+    for given in (options.settings, options.mcp_servers):
+        if isinstance(given, ReadSettings):
+            continue
+        if isinstance(given, os.PathLike) or (isinstance(given, str) and given and not is_inline_json(given)):
+            yield project / given
+    sources = ("user", "project", "local") if options.setting_sources is None else tuple(options.setting_sources)
+    if "user" in sources and not options.isolated_config:
+        yield from _user_settings(options, os.environ if inherited is None else inherited)
+    if "project" in sources:
+        yield project / ".claude" / "settings.json"
+    if "local" in sources:
+        yield project / ".claude" / "settings.local.json"
+
+
+def _user_settings(options: ClaudeOptions, inherited: Mapping[str, str]) -> Iterator[Path]:
+    env = {**inherited, **options.env}
+    folder = options.config_dir or env.get("CLAUDE_CONFIG_DIR")
+    home = env.get("HOME") or env.get("USERPROFILE")
+    if folder:
+        yield Path(folder) / "settings.json"
+    elif home:
+        yield Path(home) / ".claude" / "settings.json"
 
 
 def _text_of(path: Path) -> str | None:

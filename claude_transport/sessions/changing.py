@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 import unicodedata
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -27,6 +28,8 @@ from claude_transport.sessions.running import process_of
 
 _INVISIBLE: Final = frozenset({"Cf", "Co", "Cn"})  # Unicode categories: format, private use, unassigned
 _MAX_PASSES: Final = 10
+_LOOKS: Final = 10
+_BETWEEN_LOOKS: Final = 0.001
 _NOT_FORKED: Final = ("teamName", "agentName", "slug", "sourceToolAssistantUUID")
 
 
@@ -168,8 +171,9 @@ class Fork:
         now = timestamp()
         new = {entry.uuid: str(uuid.uuid4()) for entry in self._chosen}
         by_uuid = {entry.uuid: entry for entry in self._chosen}
+        shown: dict[str, str | None] = {}
         for entry in written:
-            copy = self._copied(read(entry), new, _shown_parent(entry, by_uuid))
+            copy = self._copied(read(entry), new, _shown_parent(entry, by_uuid, shown))
             copy["timestamp"] = now if entry is written[-1] else copy.get("timestamp", now)  # a resume looks for the latest
             yield copy
         named = {"sessionId": self.new_id, "uuid": str(uuid.uuid4()), "timestamp": now}
@@ -244,16 +248,25 @@ def _appended(path: Path, data: bytes) -> bool:
             raise
         return False
     try:
-        size = os.fstat(descriptor).st_size
-        if not size:
+        if not os.fstat(descriptor).st_size:
             return False
         # A CLI that was killed may have left half a line, with which ours would be lost.
-        whole = data if os.pread(descriptor, 1, size - 1) == b"\n" else b"\n" + data
+        whole = data if _ends_whole(descriptor) else b"\n" + data
         if os.write(descriptor, whole) < len(whole):
             raise SessionFilesError(f"{path} has only part of the line: the disk may be full")
         return True
     finally:
         os.close(descriptor)
+
+
+def _ends_whole(descriptor: int) -> bool:
+    """Return whether a file ends with a whole line. A write under way is seen in parts, so half a line is looked at again."""
+    for _ in range(_LOOKS):
+        size = os.fstat(descriptor).st_size
+        if os.pread(descriptor, 1, size - 1) == b"\n":
+            return True
+        time.sleep(_BETWEEN_LOOKS)
+    return False
 
 
 def _write_new(path: Path, entries: Iterable[dict[str, Any]]) -> None:
@@ -286,14 +299,16 @@ def _title_of(path: Path) -> str:
     return fork_title(title_from_ends(ends) if ends else None)
 
 
-def _shown_parent(entry: Entry, by_uuid: dict[str, Entry]) -> str | None:
-    """Return the nearest ancestor that is copied: progress entries are not."""
-    seen: set[str] = set()
+def _shown_parent(entry: Entry, by_uuid: dict[str, Entry], shown: dict[str, str | None]) -> str | None:
+    """Return the nearest ancestor that is copied: progress entries are not. `shown` has the answers of those that were passed."""
+    passed: dict[str, None] = {}
     above = parent_of(entry, by_uuid)
-    while above is not None and above.type == "progress" and above.uuid not in seen:
-        seen.add(above.uuid)
+    while above is not None and above.type == "progress" and above.uuid not in passed and above.uuid not in shown:
+        passed[above.uuid] = None
         above = parent_of(above, by_uuid)
-    return above.uuid if above is not None and above.type != "progress" else None
+    found = None if above is None else shown.get(above.uuid) if above.type == "progress" else above.uuid
+    shown.update(dict.fromkeys(passed, found))
+    return found
 
 
 def _without_invisible(text: str) -> str:

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 from pathlib import Path
 from typing import Any
 
 import pytest
+from loading import load_generator
 
 from claude_transport.client.controls import Asking, Controls
 from claude_transport.protocol import answers
 from claude_transport.protocol.hooks import HookEvent
 
-GENERATOR = Path(__file__).parents[2] / "docs" / "generate_controls.py"
 METHODS = [name for name, member in inspect.getmembers(Controls, inspect.iscoroutinefunction) if not name.startswith("_")]
 
 
 @pytest.fixture(scope="module")
 def generator() -> Any:
-    spec = importlib.util.spec_from_file_location("generate_controls", GENERATOR)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_generator("controls")
 
 
 def test_the_committed_page_is_what_the_generator_writes(generator: Any) -> None:

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from loading import load_generator
 
 import claude_transport as ct
 from claude_transport.protocol.control import ControlBody, UnknownControl
 
-GENERATOR = Path(__file__).parents[2] / "docs" / "generate_controls.py"
 SUBTYPES = [str(cls.__struct_config__.tag) for cls in get_args(ControlBody) if cls is not UnknownControl]
 
 
 @pytest.fixture(scope="module")
 def generator() -> Any:
-    spec = importlib.util.spec_from_file_location("generate_controls", GENERATOR)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_generator("controls")
 
 
 @pytest.mark.parametrize("subtype", SUBTYPES)

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import pytest
+from loading import load_generator
 
 from claude_transport.codex import CodexOptions
 from claude_transport.codex.environ import NESTING, NOT_SUBSCRIPTION
 
-GENERATOR = Path(__file__).parents[2] / "docs" / "generate_codex_options.py"
-
 
 @pytest.fixture(scope="module")
 def generator() -> Any:
-    spec = importlib.util.spec_from_file_location("generate_codex_options", GENERATOR)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_generator("codex_options")
 
 
 def test_the_committed_page_of_codex_is_what_the_generator_writes(generator: Any) -> None:

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import pytest
+from loading import load_generator
 
 from claude_transport import errors
 from claude_transport.completion.resolution import LAYERS, MATRIX
 
-GENERATOR = Path(__file__).parents[2] / "docs" / "generate_transport_choice.py"
 SEED_CODES = ("binary_not_found", "auth_failed", "timeout", "protocol_error", "permission_denied", "exited")
 
 
 @pytest.fixture(scope="module")
 def generator() -> Any:
-    spec = importlib.util.spec_from_file_location("generate_transport_choice", GENERATOR)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_generator("transport_choice")
 
 
 def test_the_committed_pages_are_what_the_generator_writes(generator: Any) -> None:

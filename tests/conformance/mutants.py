@@ -6,7 +6,6 @@ Most are the example of the documentation with one thing done wrong; a few need 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -17,6 +16,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 from anyio.abc import ByteStream, ByteStreamConnectable
+from loading import load_file
 
 import claude_transport as ct
 from claude_transport.testing.conformance import ByteStreamMedium, Medium, Subject
@@ -27,12 +27,7 @@ _EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "third_party_transp
 
 
 def _load_example() -> Any:
-    spec = importlib.util.spec_from_file_location("third_party_transport", _EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_file(_EXAMPLE, "third_party_transport")
 
 
 EXAMPLE = _load_example()

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import msgspec
 import pytest
+from loading import load_file, load_generator
 
 from claude_transport.testing.conformance import BACKENDS, CLAUSES, Reason, media, run_conformance
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-GENERATOR: Any = load(DOCS / "generate_contract.py")
+GENERATOR: Any = load_generator("contract")
 RESULTS = msgspec.json.decode(GENERATOR.RESULTS.read_bytes(), type=GENERATOR.Results)
 PAGE = GENERATOR.PAGE.read_text("utf-8")
 
@@ -61,7 +51,7 @@ def test_the_page_is_what_the_generator_makes_of_the_results() -> None:
 
 @pytest.mark.parametrize("example", ["third_party_transport", "own_medium"])
 def test_a_documented_transport_keeps_the_contract(example: str) -> None:
-    module = load(DOCS / "examples" / f"{example}.py")
+    module = load_file(DOCS / "examples" / f"{example}.py")
     (cls,) = (each for name, each in vars(module).items() if name.endswith("Transport") and each.__module__ == example)
     report = run_conformance(cls, backends=BACKENDS)
     assert report.ok, str(report)
@@ -74,7 +64,7 @@ def test_a_transport_over_a_byte_stream_is_documented_in_less_than_forty_lines()
 
 
 def test_the_documented_broken_transport_breaks_what_the_page_says_on_every_event_loop() -> None:
-    module = load(DOCS / "examples" / "broken_transport.py")
+    module = load_file(DOCS / "examples" / "broken_transport.py")
     said = re.findall(r"^✗ ([\w.-]+) ", (DOCS / "examples" / "broken_transport.txt").read_text("utf-8"), re.MULTILINE)
     report = run_conformance(module.CarelessTransport, backends=BACKENDS)
     for backend in BACKENDS:

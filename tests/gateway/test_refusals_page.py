@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from loading import load_generator
 
 from claude_transport.gateway.turned_away import REASONS
 
@@ -17,12 +17,7 @@ GATEWAY = Path(__file__).parents[2] / "claude_transport" / "gateway"
 
 @pytest.fixture(scope="module")
 def generator() -> Any:
-    spec = importlib.util.spec_from_file_location("generate_refusals", DOCS / "generate_refusals.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_generator("refusals")
 
 
 @pytest.fixture(scope="module")

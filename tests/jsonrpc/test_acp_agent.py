@@ -15,6 +15,7 @@ from typing import Any
 import anyio
 import pytest
 from cli_under_test import binary_under_test
+from loading import load_file
 from rpc_peers import soon
 
 import claude_transport as ct
@@ -88,12 +89,7 @@ async def world(anyio_backend: str, short_folder: Path, agent_command: list[str]
 
 def example() -> ModuleType:
     """The program of the page."""
-    spec = importlib.util.spec_from_file_location("docs_example_acp_agent", PROJECT / "docs" / "examples" / "acp_agent.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_file(PROJECT / "docs" / "examples" / "acp_agent.py", "docs_example_acp_agent")
 
 
 async def test_the_program_of_the_page_drives_a_real_agent(world: World, capsys: pytest.CaptureFixture[str]) -> None:

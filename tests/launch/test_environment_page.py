@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from loading import load_generator
 
 PROJECT = Path(__file__).parents[2]
-GENERATOR = PROJECT / "docs" / "generate_environment.py"
 
 
 @pytest.fixture(scope="module")
 def generator() -> Any:
-    spec = importlib.util.spec_from_file_location("generate_environment", GENERATOR)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_generator("environment")
 
 
 def test_the_committed_page_is_what_the_tables_of_variables_say(generator: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shlex
 import subprocess
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from loading import load_generator
 
 import claude_transport as ct
 from claude_transport.errors import ConfigurationError
@@ -484,10 +484,5 @@ def test_every_launcher_there_is_has_its_rules() -> None:
 
 
 def test_the_reference_page_is_what_the_table_says() -> None:
-    path = Path(__file__).parents[2] / "docs" / "generate_launchers.py"
-    spec = importlib.util.spec_from_file_location("generate_launchers", path)
-    assert spec is not None
-    assert spec.loader is not None
-    generator = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(generator)
+    generator = load_generator("launchers")
     assert generator.PAGE.read_text("utf-8") == generator.render()

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import pytest
+from loading import load_generator
 
 from claude_transport.launch.argv import FLAGS
 from claude_transport.launch.environ import VARIABLES
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.launch.payloads import INITIALIZE_FIELDS, PAYLOADS
 
-GENERATOR = Path(__file__).parents[2] / "docs" / "generate_options.py"
-
 
 @pytest.fixture(scope="module")
 def generator() -> Any:
-    spec = importlib.util.spec_from_file_location("generate_options", GENERATOR)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_generator("options")
 
 
 @pytest.fixture(scope="module")

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import pytest
+from loading import load_generator
 
 from claude_transport import control, messages
 from claude_transport.protocol.messages import SYSTEM_SUBTYPES
 
-GENERATOR = Path(__file__).parents[2] / "docs" / "generate_messages.py"
-
 
 @pytest.fixture(scope="module")
 def generator() -> Any:
-    spec = importlib.util.spec_from_file_location("generate_messages", GENERATOR)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_generator("messages")
 
 
 @pytest.fixture(scope="module")

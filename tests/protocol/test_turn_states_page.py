@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from loading import load_generator
 
 from claude_transport.protocol.conversation import TURN_TRANSITIONS, TurnState
 
-GENERATOR = Path(__file__).parents[2] / "docs" / "generate_conversation.py"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.fixture(scope="module")
 def generator() -> Any:
-    spec = importlib.util.spec_from_file_location("generate_conversation", GENERATOR)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_generator("conversation")
 
 
 def test_the_committed_picture_and_table_are_what_the_generator_writes(generator: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, cast
 
 import anyio
 import pytest
+from loading import load_file
 
 import claude_transport as ct
 from claude_transport.testing import FakeClaude, Scenario, steps
@@ -22,11 +22,7 @@ Make = Callable[[ct.ClaudeOptions], ct.Transport]
 @pytest.fixture(scope="module")
 def own_process() -> Make:
     """The transport of the how-to, which is written with public names alone."""
-    spec = importlib.util.spec_from_file_location("own_process_example", EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_file(EXAMPLE, "own_process_example")
     return cast("Make", module.OwnProcess)
 
 

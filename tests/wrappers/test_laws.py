@@ -22,6 +22,7 @@ import anyio.lowlevel
 import msgspec
 import pytest
 from anyio.abc import ByteStreamConnectable
+from loading import load_file
 
 import claude_transport.wrappers
 from claude_transport.client.query import Query
@@ -696,12 +697,7 @@ PAGE_EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "own_wrapper.py
 
 def documented() -> Any:
     """The example of the page about wrapping."""
-    spec = importlib.util.spec_from_file_location("own_wrapper", PAGE_EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_file(PAGE_EXAMPLE, "own_wrapper")
 
 
 RECIPES: dict[str, dict[str, Any]] = {"ToolWatch": {"on_tool": str}, "WriteLimit": {"max_bytes": 2**40}}
