@@ -64,6 +64,7 @@ nitpick_ignore_regex = [("py:.*", r"\w+|(?:_?pytest|_ssl|claude_agent_sdk|msgspe
 
 FENCE = re.compile(r"\s*```(\w*)\s*$")
 CODE = re.compile(r"(?<![`:])`([^`\n]+)`(?![`_])(\w?)")
+PAGE = re.compile(r"docs/([a-z]\S*)/([\w-]+)\.md(#[\w-]+)?")
 BULLET = re.compile(r"(\s*)([*-]|\d+\.) ")
 
 
@@ -86,9 +87,15 @@ def to_rst(lines: list[str]) -> list[str]:
             # reStructuredText sees a list only after an empty line; Markdown and people see it at once
             if BULLET.match(line) and out and out[-1].strip() and not in_list(out):
                 out.append("")
-            # a literal ends before a space only: `Tool`s gets one that is not shown
-            out.append(CODE.sub(lambda found: f"``{found[1]}``" + (f"\\ {found[2]}" if found[2] else ""), line))
+            out.append(PAGE.sub(r"`\2\3 <../\1/\2.html\3>`__", CODE.sub(code_span, line)))
     return out
+
+
+def code_span(found: re.Match[str]) -> str:
+    """A piece of code: with a link, when it is a public name. It ends before a space only, so `Tool`s gets one that is not shown."""
+    target = reference_pages.target_of(found[1])
+    span = f":py:obj:`{found[1]} <{target}>`" if target else f"``{found[1]}``"
+    return span + (f"\\ {found[2]}" if found[2] else "")
 
 
 def in_list(lines: list[str]) -> bool:

@@ -56,6 +56,10 @@ MADE: Mapping[str, tuple[str, str]] = {
         "`ConnectionLost`",
         "Why a server ended a session: `connection.line_too_long`. Our gateway uses {reasons}, and the codes of its {refusals}.",
     ),
+    "fleet.…": (
+        "`ConnectionLost`, `CLIConnectionError`",
+        "Why a worker ended a session of a fleet, or refused it: `fleet.stopped`, `.lease`, `.failed`, `.start`, and its {refusals}.",
+    ),
     "gateway.…": ("`TurnedAway`", "Raised by `Gateway.check_upgrade()` for an adapter, with a code of its {refusals}."),
 }
 """Patterns for codes that cannot be listed: the class, and the meaning of the variable part."""
@@ -93,6 +97,16 @@ MEANINGS: Mapping[str, str] = {
     "doctor.other_api": "The tested claude did not call the API of the checkup, because managed settings send it elsewhere.",
     "exec.cli.permission_denied": "The permissions did not allow what the run needed, or root asked to bypass them.",
     "exec.cli.timeout": "There was no complete answer in time.",
+    "fleet.broker_lost": "The broker of a fleet was not reached again, or took no call, for as long as this end waits.",
+    "fleet.broker_unreachable": "The broker of a fleet could not be reached at all.",
+    "fleet.fenced": "Another client, or another worker, has taken the place of this end of a session.",
+    "fleet.gone": "The broker does not know the session: it has ended, or the broker has started again without its data.",
+    "fleet.line_too_long": "A line in the broker has no end within the limit of its reader.",
+    "fleet.malformed": "The broker holds an entry, a field or an answer that no client and no worker of this library writes.",
+    "fleet.no_session": "The fleet has no session of this id: it has ended, or never began.",
+    "fleet.no_worker": "The worker of a session is gone, and no other one took it in time.",
+    "fleet.refused": "The broker refused a command, for example because its user may not run scripts.",
+    "fleet.stale": "An entry of an older worker follows one of a newer worker: the broker has lost the change between them.",
     "internal": "In `doctor --json`: an error that is not from this library.",
     "link.malformed": "The peer of a link sent something that its protocol does not allow.",
     "link.numbers": "A position on a link does not follow the one before: data is missing, or was never sent.",

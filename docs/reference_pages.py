@@ -131,6 +131,28 @@ def public_bases(_app: Sphinx, _name: str, thing: Any, _options: Any, bases: lis
     bases[:] = dict.fromkeys(found for base in bases for found in (shown(base) if base in internal else [base])) or [object]
 
 
+NAMED = re.compile(r"([A-Z]\w+)((?:\.\w+)?)(?:\(\))?|([a-z]\w+)\(\)")
+
+
+@functools.cache
+def target_of(code: str) -> str | None:
+    """Return the dotted name that code in a docstring means: `Query`, `Query.send()`, `complete()`. None where it is not clear."""
+    named = NAMED.fullmatch(code)
+    meant = entries().get(named[1] or named[3], []) if named else []
+    if named is None or len(meant) != 1 or (named[2] and not hasattr(find(meant[0]), named[2][1:])):
+        return None
+    return meant[0] + (named[2] or "")
+
+
+@functools.cache
+def entries() -> dict[str, list[str]]:
+    """Return the dotted names of the entries that have each last name."""
+    found: dict[str, list[str]] = {}
+    for name in documented():
+        found.setdefault(name.rpartition(".")[2], []).append(name)
+    return found
+
+
 @functools.cache
 def doors() -> dict[str, dict[str, str]]:
     """Return the names of each door: what a program imports from it, each with the dotted name under which the reference has it."""

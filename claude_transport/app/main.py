@@ -97,6 +97,10 @@ def _find_command(name: str) -> Callable[[SimpleNamespace], int]:
             from claude_transport.app.doctor import run
         case "serve":
             from claude_transport.app.serve import run
+        case "worker":
+            from claude_transport.app.worker import run
+        case "sessions":
+            from claude_transport.app.sessions import run
         case "watch":
             from claude_transport.app.watch import run
         case "inspect":

@@ -49,7 +49,7 @@ def run(args: SimpleNamespace) -> int:
         raise ConfigurationError("--offline and --cli-path name two different programs. Give one of them.", option="cli_path")
     settings: GatewaySettings = {
         "listen": args.listen,
-        "tokens": _tokens(args),
+        "tokens": read_tokens(args),
         "ssl_context": _ssl_context(args),
         "origins": args.origin,
         "hosts": args.host_name,
@@ -128,7 +128,8 @@ def _announce(gateway: Gateway) -> None:
         write_out(url)
 
 
-def _tokens(args: SimpleNamespace) -> GatewayTokens:
+def read_tokens(args: SimpleNamespace) -> GatewayTokens:
+    """Return the tokens that the command line names. The variable of one is taken out of the environment."""
     tokens = GatewayTokens()
     if args.token_file is not None:
         tokens = tokens.joined(GatewayTokens.from_file(args.token_file))

@@ -57,11 +57,16 @@ class Follower:
     @property
     def at_end(self) -> bool:
         """True when the session has ended and everything was read."""
-        return self._log.ended and self.after >= self._log.last
+        return self._log.ended and not self.has_more
+
+    @property
+    def has_more(self) -> bool:
+        """True when there are lines to take at this moment."""
+        return self.after < self._log.last
 
     def take(self) -> Excerpt | None:
         """Return the lines that are there at this moment, or None when there are none."""
-        if self.after >= self._log.last:
+        if not self.has_more:
             return None
         excerpt = self._log.take(self.after, scrub=self._scrub, max_bytes=_EXCERPT_BYTES)
         self.after = excerpt.last
@@ -73,7 +78,7 @@ class Follower:
         if self._rests:
             self._rests = False
             await anyio.sleep(self._pace)  # it has read everything: what follows at once comes together
-        while self.after >= self._log.last and not self._log.ended:
+        while not (self.has_more or self._log.ended):
             await change_of(self._log)
         return self.take()
 
@@ -135,6 +140,9 @@ class Observation(ABC):
     position: int = 0
     """The position of the last line that was handed out. Give it as `since` to another observation to go on behind it."""
 
+    scrubbed: bool | None = None
+    """Whether secrets are removed from the lines. None before the first line, and when the gateway does not say."""
+
     def __aiter__(self) -> Self:
         return self
 
@@ -159,7 +167,7 @@ class LocalObservation(Observation):
     def __init__(self, log: LineLog, *, since: int | None, scrub: bool) -> None:
         self._log = log
         self._since = since
-        self._scrub = scrub
+        self.scrubbed: bool | None = scrub
         self._follower: Follower | None = None
         self._excerpt: Excerpt | None = None
         self._lines: deque[ObservedLine] = deque()
@@ -167,7 +175,7 @@ class LocalObservation(Observation):
 
     async def __anext__(self) -> ObservedLine:
         if self._follower is None:
-            self._follower = Follower(self._log, since=self._since, scrub=self._scrub)
+            self._follower = Follower(self._log, since=self._since, scrub=self.scrubbed is not False)
         while not self._closed:
             if self._lines:
                 line = self._lines.popleft()

@@ -175,12 +175,17 @@ _START: Final = _Failure(
     code="result.startup_failed",
     category="configuration",
 )
+_UNCERTAIN: Final = _Failure(
+    errors.TurnUncertain,
+    "The machine that ran the turn is gone, and the turn may have had effects. Look into the session before you repeat it.",
+)
 _UNKNOWN: Final = _Failure(errors.APIFailed, "The run failed, and its result gives no reason. Try again, and read the messages before it.")
 
 _BY_SUBTYPE: Final = {
     "error_max_turns": _MAX_TURNS,
     "error_max_budget_usd": _BUDGET,
     "error_max_structured_output_retries": _STRUCTURED,
+    "outcome_uncertain": _UNCERTAIN,
 }
 
 _BY_TERMINAL_REASON: Final = {

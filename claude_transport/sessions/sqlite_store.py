@@ -86,8 +86,12 @@ class SQLiteSessionStore(SessionStore):
         """Return all entries of a transcript; None for one that was never written."""
         project, session, subpath = checked_key(key)
         query = "SELECT body FROM entries WHERE project = ? AND session = ? AND subpath = ? ORDER BY position"
-        rows = await self._rows(query, project, session, subpath or "")
-        return list(decode_entries(body for (body,) in rows)) or None
+        values = (project, session, subpath or "")
+
+        def work(database: sqlite3.Connection) -> list[SessionStoreEntry]:  # decoding a long one takes long, too
+            return list(decode_entries(body for (body,) in database.execute(query, values)))
+
+        return await self._run(work, begin="BEGIN") or None
 
     async def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
         """List the sessions of a project that have a main transcript."""
