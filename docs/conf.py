@@ -26,12 +26,14 @@ author = PROJECT["authors"][0]["name"]
 project_copyright = author
 release = version = PROJECT["version"]
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.intersphinx", "reference_pages"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.intersphinx", "reference_pages", "finished_site"]
 exclude_patterns = ["_build", "changelog.d", "examples", "inventories"]
 html_theme = "furo"
 html_title = f"{project} {release}"
 html_static_path = ["_static"]
-html_css_files = ["tables.css"]
+html_css_files = ["tables.css", "code.css"]
+html_js_files = ["copy.js"]
+html_search_scorer = str(HERE / "search_scorer.js")
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
@@ -51,17 +53,18 @@ python_maximum_signature_line_length = 100
 linkcheck_ignore = [r"https?://(localhost|127\.0\.0\.1|[\w.-]*example\.(org|com|net))([:/].*)?$"]
 linkcheck_timeout = 15
 
-# The names of Python and anyio that these pages mention, in the text format of inventories: a build needs no network, and is always the same.
+# The names of Python and anyio that these pages mention, in the text format of inventories: so a build needs no network.
 intersphinx_mapping = {
     "python": ("https://docs.python.org/3", "inventories/python.txt"),
     "anyio": ("https://anyio.readthedocs.io/en/stable", "inventories/anyio.txt"),
 }
-# Every reference must resolve, but for names that have no page: type variables and names that only type checkers import, and other projects.
+# Every reference must resolve, but for names without a page: type variables, what only type checkers import, other projects.
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", r"\w+|(?:_?pytest|_ssl|claude_agent_sdk|msgspec)\..*")]
 
 FENCE = re.compile(r"\s*```(\w*)\s*$")
 CODE = re.compile(r"(?<![`:])`([^`\n]+)`(?![`_])(\w?)")
+PAGE = re.compile(r"docs/([a-z]\S*)/([\w-]+)\.md(#[\w-]+)?")
 BULLET = re.compile(r"(\s*)([*-]|\d+\.) ")
 
 
@@ -84,9 +87,15 @@ def to_rst(lines: list[str]) -> list[str]:
             # reStructuredText sees a list only after an empty line; Markdown and people see it at once
             if BULLET.match(line) and out and out[-1].strip() and not in_list(out):
                 out.append("")
-            # a literal ends before a space only: `Tool`s gets one that is not shown
-            out.append(CODE.sub(lambda found: f"``{found[1]}``" + (f"\\ {found[2]}" if found[2] else ""), line))
+            out.append(PAGE.sub(r"`\2\3 <../\1/\2.html\3>`__", CODE.sub(code_span, line)))
     return out
+
+
+def code_span(found: re.Match[str]) -> str:
+    """A piece of code: with a link, when it is a public name. It ends before a space only, so `Tool`s gets one that is not shown."""
+    target = reference_pages.target_of(found[1])
+    span = f":py:obj:`{found[1]} <{target}>`" if target else f"``{found[1]}``"
+    return span + (f"\\ {found[2]}" if found[2] else "")
 
 
 def in_list(lines: list[str]) -> bool:
@@ -132,7 +141,7 @@ def public_names() -> frozenset[str]:
 
 
 def tidy_types(_app: Sphinx, doctree: Any) -> None:
-    """Show `type` in a signature without a link, because Sphinx would look for it among the fields of the same name; leave out "Bases: object"."""
+    """Show `type` without a link, because Sphinx would look for it among the fields of that name; leave out "Bases: object"."""
     for node in list(doctree.findall(pending_xref)):
         if node.get("reftarget") == "type":
             node.replace_self(nodes.Text("type"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +18,10 @@ from claude_transport.completion.resolution import MATRIX
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.protocol.expectation import ExpectationFailed
 from claude_transport.testing.tape_shelf import TapeMissing
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from generate_met_errors import anchor, index
 
 __all__ = ["MEANINGS", "PAGE", "found_codes", "main", "render"]
 
@@ -53,8 +58,7 @@ MADE: Mapping[str, tuple[str, str]] = {
     ),
     "fleet.…": (
         "`ConnectionLost`, `CLIConnectionError`",
-        "Why a worker ended a session of a fleet, or did not begin it: `fleet.stopped`, `fleet.lease`, `fleet.failed`, `fleet.start`, "
-        "and the codes of its {refusals}.",
+        "Why a worker ended a session of a fleet, or refused it: `fleet.stopped`, `.lease`, `.failed`, `.start`, and its {refusals}.",
     ),
     "gateway.…": ("`TurnedAway`", "Raised by `Gateway.check_upgrade()` for an adapter, with a code of its {refusals}."),
 }
@@ -124,6 +128,7 @@ MEANINGS: Mapping[str, str] = {
     "session_store.failed": "The session store failed, or did not answer in time, before a session could be resumed from it.",
     "usage.callback_failed": "A callback raised a `BaseException` that is not an `Exception`, which ended its conversation.",
     "usage.guards_need_input": "The input cannot end while hooks guard running work: this CLI would go on without asking.",
+    "usage.running_loop": "`complete_sync()` was called where an event loop runs, which it would block. Use `await complete(…)` there.",
     "usage.wrong_loop": "A query, a pool or a JSON-RPC peer was used from another event loop than its own.",
 }
 """The meaning of codes that belong to a particular failure."""
@@ -218,7 +223,9 @@ def own_row(cls: type[errors.ClaudeTransportError]) -> list[str]:
 def render() -> str:
     """Return the page as MyST Markdown."""
     lines = ["| `code` | Class | `category` | Retryable | When |", "| --- | --- | --- | --- | --- |"]
-    lines += [f"| `{code}` | {' | '.join(row)} |" for code, row in rows().items()]
+    met = index()
+    printed = {code: f" [As printed](met-errors.md#{anchor(titles[0])})." for code, titles in met.items()}
+    lines += [f"| `{code}` | {' | '.join(row)}{printed.get(code, '')} |" for code, row in rows().items()]
     reasons = ", ".join(f"`{name}` ({why})" for name, why in ENDINGS.items())
     made = ["| `code` | Class | What the rest is |", "| --- | --- | --- |"]
     made += [f"| `{code}` | {kind} | {rest.format(reasons=reasons, refusals=REFUSALS)} |" for code, (kind, rest) in MADE.items()]

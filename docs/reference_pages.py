@@ -2,7 +2,7 @@
 
 A topic page lists classes with the directive `classes`, which shows them as a table. `write_pages()` writes a page for each of them
 before Sphinx looks for sources. These pages are in no table of contents, because every sidebar would hold all of them: each has the
-sidebar of its topic.
+sidebar of its topic. Their files have dotted names, because `Query` and the page `query` would be one file on some systems.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 from docutils import nodes
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
+from sphinx.environment.adapters.toctree import global_toctree_for_doc
 from sphinx.util.docutils import SphinxDirective
 
 HERE = Path(__file__).parent
@@ -41,11 +42,6 @@ def find(name: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
-def page_of(name: str) -> str:
-    """Return the name of the file for a class, without its ending: the class `Query` and the page `query` would be one file on some systems."""
-    return name
-
-
 def short(name: str) -> str:
     """Return a dotted name without the package."""
     return name.removeprefix(f"{PACKAGE}.")
@@ -53,7 +49,7 @@ def short(name: str) -> str:
 
 def write_pages(_app: Sphinx) -> None:
     """Write the page of every class that changed, and remove those of classes that are gone."""
-    wanted = {REFERENCE / f"{page_of(name)}.rst": render(name, topic) for topic, names in topics().items() for name in names}
+    wanted = {REFERENCE / f"{name}.rst": render(name, topic) for topic, names in topics().items() for name in names}
     for path, text in wanted.items():
         if not path.is_file() or path.read_text("utf-8") != text:
             path.write_text(text, "utf-8")
@@ -84,7 +80,7 @@ def render(name: str, topic: str) -> str:
 
 @functools.cache
 def foreign_bases() -> str:
-    """Return the names of the classes of other projects that ours inherit from: their members stay in the documentation of those projects."""
+    """Return the names of the classes of other projects that ours inherit from: their members are documented there."""
     known = [find(name) for names in topics().values() for name in names]
     return ", ".join(sorted({base.__name__ for each in known for base in each.__mro__ if not base.__module__.startswith(PACKAGE)}))
 
@@ -135,6 +131,28 @@ def public_bases(_app: Sphinx, _name: str, thing: Any, _options: Any, bases: lis
     bases[:] = dict.fromkeys(found for base in bases for found in (shown(base) if base in internal else [base])) or [object]
 
 
+NAMED = re.compile(r"([A-Z]\w+)((?:\.\w+)?)(?:\(\))?|([a-z]\w+)\(\)")
+
+
+@functools.cache
+def target_of(code: str) -> str | None:
+    """Return the dotted name that code in a docstring means: `Query`, `Query.send()`, `complete()`. None where it is not clear."""
+    named = NAMED.fullmatch(code)
+    meant = entries().get(named[1] or named[3], []) if named else []
+    if named is None or len(meant) != 1 or (named[2] and not hasattr(find(meant[0]), named[2][1:])):
+        return None
+    return meant[0] + (named[2] or "")
+
+
+@functools.cache
+def entries() -> dict[str, list[str]]:
+    """Return the dotted names of the entries that have each last name."""
+    found: dict[str, list[str]] = {}
+    for name in documented():
+        found.setdefault(name.rpartition(".")[2], []).append(name)
+    return found
+
+
 @functools.cache
 def doors() -> dict[str, dict[str, str]]:
     """Return the names of each door: what a program imports from it, each with the dotted name under which the reference has it."""
@@ -180,7 +198,8 @@ def sidebar(app: Sphinx, page: str, options: tuple[tuple[str, Any], ...]) -> str
     """Return the table of contents around a page as HTML; made once for all classes of the page."""
     key = (id(app), page, options)
     if key not in _SIDEBARS:
-        _SIDEBARS[key] = app.builder._get_local_toctree(page, **dict(options))  # type: ignore[attr-defined]
+        tree = global_toctree_for_doc(app.env, page, app.builder, **dict(options))
+        _SIDEBARS[key] = app.builder.render_partial(tree)["fragment"]  # type: ignore[attr-defined]
     return _SIDEBARS[key]
 
 

@@ -112,6 +112,7 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "client.controls": "One method for each control request; it changes with the list of requests.",
     "client.tools": "Typed tools for servers in this process: public behind its door, and `Query` does not know it.",
     "client.lanes": "Messages by subagent: public behind its door, and `Query` does not know it.",
+    "completion.blocking": "A call that runs an event loop of its own: public behind its door, and `call` does not know it.",
     "codex.launch": "What would be run for Codex, which a session of Claude never loads.",
     "codex.post": "What waits for its readers, and its bound; it changes with how memory is counted.",
     "completion.api_path": "The path that imports `anthropic`, which the CLI path never loads.",

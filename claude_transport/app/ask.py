@@ -120,7 +120,9 @@ def check_program(args: SimpleNamespace) -> None:
 def read_prompt(given: str | None) -> str:
     """Return the given prompt, or read stdin for `-` and None. Raises `ConfigurationError` if there is no prompt."""
     if given is None and is_terminal(sys.stdin):
-        raise ConfigurationError("there is no PROMPT, and stdin is not a pipe", option="prompt")
+        raise ConfigurationError(
+            "there is no PROMPT, and stdin is not a pipe. Give one in quotes, or pipe a text into stdin.", option="prompt"
+        )
     try:
         # an argument is bytes; the locale (LC_ALL=C) may have decoded them as something else than UTF-8
         from_stdin = given is None or given == "-"
@@ -130,7 +132,7 @@ def read_prompt(given: str | None) -> str:
     except OSError as error:
         raise ConfigurationError(f"stdin cannot be read: {error.strerror or error}", option="prompt") from error
     if not prompt.strip():
-        raise ConfigurationError("the prompt is empty", option="prompt")
+        raise ConfigurationError("the prompt is empty. Give one in quotes, or pipe a text into stdin.", option="prompt")
     return prompt
 
 

@@ -25,9 +25,9 @@ from claude_transport.errors import (
     ConfigurationError,
     ConnectTimeout,
     ModelNotFound,
-    NotExecutableError,
     Overloaded,
     ProcessError,
+    PromptTooLong,
     RateLimited,
     ResultError,
     SpawnError,
@@ -66,7 +66,6 @@ _MODEL_SIDE = (AuthFailed, AuthenticationError, BillingFailed, RateLimited, Over
 _REMEDIES: tuple[tuple[type[BaseException], str], ...] = (
     (CLIVersionMismatch, "Update claude (`claude update`), or do not use the option."),
     (WrongLibcError, "Install the claude for this system's C library (musl or glibc)."),
-    (NotExecutableError, "Make the file executable (chmod +x), or name another one with --cli-path."),
     (AuthFailed, "Log in (`claude`, then /login), or set ANTHROPIC_API_KEY. `claude-transport doctor` says which credential is used."),
     (BillingFailed, "Check the account's credit. `claude-transport doctor` says which account would pay."),
     (ModelNotFound, "Choose another model with --model."),
@@ -78,7 +77,6 @@ _REMEDIES: tuple[tuple[type[BaseException], str], ...] = (
 _CODEX_REMEDIES: tuple[tuple[type[BaseException], str], ...] = (
     (AuthFailed, "Log in (`codex login`), or set the key that the configuration of Codex names."),
     (BillingFailed, "Check the account's credit; `codex login status` says which account is used."),
-    (NotExecutableError, "Make the file executable (chmod +x), or name another one with --codex-path."),
     (ConnectTimeout, "`codex app-server` did not answer; run `codex` once by hand to see what it says."),
 )
 """What to do where Codex answered, if it is something else."""
@@ -137,7 +135,7 @@ def remedy_for(error: BaseException) -> str:
         )
     table = _CODEX_REMEDIES + _REMEDIES if _agent_of(error) == "codex" else _REMEDIES
     known = next((remedy for kind, remedy in table if isinstance(error, kind)), "")
-    if said and not (known and isinstance(error, ResultError)):
+    if said and not (known and isinstance(error, ResultError | ConnectTimeout)):
         return f"{said} {known}".strip()
     return known or ("The same call may work if you try again." if error.retryable else "")
 
@@ -148,7 +146,7 @@ def hints_for(error: BaseException, *, verbose: bool = False) -> Iterator[str]:
     if isinstance(error, CLINotFoundError) and error.searched and (verbose or chosen):
         yield "Looked at:"
         yield from (f"  {printable(place)}" for place in dict.fromkeys(error.searched))
-    if isinstance(error, _MODEL_SIDE) and isinstance(error, ResultError):
+    if isinstance(error, (*_MODEL_SIDE, PromptTooLong)) and isinstance(error, ResultError):
         said = getattr(error.result, "result", None) or _said_by_the_api(error)
         if said:
             yield f"{_speaker_of(error)} says: {printable(_without_secrets(said).strip().partition(chr(10))[0])}"

@@ -557,7 +557,8 @@ class Query(Controls):
             self._questions.check_hooks(initialization, version=self._compatibility.version, asked=asked)
             await self._set_mcp_servers()
         except ControlTimeout as exc:
-            message = f"no answer to {exc.subtype} in {exc.waited:g} s"
+            what = f"no answer to {exc.subtype} in {exc.waited:g} s"
+            message = f"{what}. Allow more time with initialize_timeout, or try `claude-transport doctor`."
             timeout = ConnectTimeout(message, waited=exc.waited, stderr_tail=connection.info.stderr_tail)
             timeout.__cause__ = exc
             connection.fail_start(timeout)

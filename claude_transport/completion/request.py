@@ -126,7 +126,7 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(options, field.name)
             if field.name not in API_OPTIONS and is_given(field, value, unless=NOTHING):
                 raise ConfigurationError(
-                    f'{field.name}: only the CLI can do this, but this call goes to the API. Remove it, or use transport="cli"',
+                    f'{field.name}: only the CLI can do this, but this call goes to the API. Remove it, or use transport="cli".',
                     option=field.name,
                 )
         model = full_name(options.model or api_environment(options).get("ANTHROPIC_MODEL") or None)

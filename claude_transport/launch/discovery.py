@@ -149,7 +149,9 @@ def _chosen(chosen: str, source: str, env: Mapping[str, str], platform: str) -> 
         if outcome == "found":
             return CLI(str(path), source, tuple(searched))
         if outcome == "not executable":
-            raise NotExecutableError(f"{path}, chosen by {source}, is not executable", path=str(path))
+            raise NotExecutableError(
+                f"{path}, chosen by {source}, is not executable. Make it executable (chmod +x), or name another program.", path=str(path)
+            )
     chooser = f"the {source}" if source == "explicit path" else source
     advice = f"Correct {chooser}, or leave it out, so that the program is searched for."
     what = f"is in none of the {len(paths)} directories on PATH" if paths else "cannot be found: there is no absolute directory on PATH"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 import time
 from collections import OrderedDict
@@ -15,7 +16,7 @@ from urllib.parse import quote, unquote
 import anyio.to_thread
 import msgspec
 
-from claude_transport.errors import ConfigurationError, UsageError
+from claude_transport.errors import CLIConnectionError, ConfigurationError, SessionFilesError, UsageError
 from claude_transport.session_store import (
     SessionKey,
     SessionListSubkeysKey,
@@ -28,12 +29,20 @@ from claude_transport.sessions.store_entries import decode_entries, encode_entry
 from claude_transport.sessions.store_keys import checked_key
 from claude_transport.sessions.summaries import fold_session_summary
 
+logger: logging.Logger = logging.getLogger(__name__)
+
 _LINES: Final = ".jsonl"
 _LONGEST_NAME: Final = 240
 """Bytes of a file's name; file systems allow 255, and the name of a file while it is written is a little longer."""
 
 _REMEMBERED: Final = 64
 """Transcripts whose uuids are kept in memory. Those of another one are read from its file again."""
+
+_PATIENCE: Final = 5.0
+"""Seconds that a call waits for another process to finish its write. Then it fails, and the mirror tries again."""
+
+_BETWEEN_TRIES: Final = 0.01
+"""Seconds between two looks at a lock."""
 
 _T = TypeVar("_T")
 
@@ -43,6 +52,9 @@ class FileSessionStore(SessionStore):
 
     Several processes may use the directory at once, and several machines where its file system has working locks. A write that a crash has
     cut is repaired by the next one. `<path>/<project>/<session>.jsonl` is a main transcript; `<path>/<project>/<session>/` has the rest.
+
+    Its methods raise `SessionFilesError` when a file cannot be used, and `CLIConnectionError` when another process locks it for longer
+    than 5 seconds.
 
     Raises:
         ConfigurationError: `path` is no path.
@@ -58,8 +70,14 @@ class FileSessionStore(SessionStore):
         return f"FileSessionStore({str(self._root)!r})"
 
     async def _run(self, work: Callable[[], _T]) -> _T:
-        # a cancelled caller leaves the thread: a lock of a machine that was paused may take long
-        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+        def typed() -> _T:
+            try:
+                return work()
+            except OSError as exc:
+                raise SessionFilesError(f"{self._root}: {exc}", errno=exc.errno) from exc
+
+        # a cancelled caller leaves the thread, which ends by itself: it waits for a lock for `_PATIENCE` seconds at most
+        return await anyio.to_thread.run_sync(typed, abandon_on_cancel=True)
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
         """Add `entries` to the end of a transcript. An entry whose `uuid` the transcript has already is left out."""
@@ -92,7 +110,10 @@ class FileSessionStore(SessionStore):
                 os.fsync(file.fileno())
                 known.size = start + len(data)
             if subpath is None:
-                self._summarise(path, key, new, start=start, end=known.size)
+                try:
+                    self._summarise(path, key, new, start=start, end=known.size)
+                except OSError as exc:  # the next append makes it good, and lists load a session whose summary is too old
+                    logger.info("a session is stored, and its summary is not: %s", exc)
 
     def _remember(self, path: Path) -> _Known:
         known = self._known.pop(path, None)
@@ -123,13 +144,21 @@ class FileSessionStore(SessionStore):
         path = self._path(*checked_key(key))
 
         def work() -> list[SessionStoreEntry] | None:
-            return list(decode_entries(_whole_lines(path))) if path.exists() else None
+            try:
+                return list(decode_entries(_whole_lines(path)))
+            except FileNotFoundError:
+                return None
 
         return await self._run(work) or None
 
     async def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
         """List the sessions of a project that have a main transcript."""
-        return await self._run(lambda: [{"session_id": _read(path.name), "mtime": _mtime(path)} for path in self._transcripts(project_key)])
+
+        def work() -> list[SessionStoreListEntry]:
+            found = [(path, _mtime(path)) for path in self._transcripts(project_key)]
+            return [{"session_id": _read(path.name), "mtime": mtime} for path, mtime in found if mtime is not None]
+
+        return await self._run(work)
 
     async def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
         """List the summaries of all sessions of a project."""
@@ -210,8 +239,9 @@ class FileSessionStore(SessionStore):
         name = _written(session_id) + _LINES
 
         def work() -> str | None:
-            folders = [folder for folder in self._root.iterdir() if (folder / name).exists()] if self._root.is_dir() else []
-            return _read(max(folders, key=lambda folder: _mtime(folder / name)).name) if folders else None
+            folders = list(self._root.iterdir()) if self._root.is_dir() else []
+            found = [(mtime, folder.name) for folder in folders if (mtime := _mtime(folder / name)) is not None]
+            return _read(max(found)[1]) if found else None
 
         return await self._run(work)
 
@@ -234,7 +264,16 @@ class FileSessionStore(SessionStore):
             except ImportError:  # Windows: one process at a time
                 yield
                 return
-            fcntl.flock(file, fcntl.LOCK_EX)
+            give_up = time.monotonic() + _PATIENCE
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() >= give_up:
+                        what = f"{file.name} is locked by another process for longer than {_PATIENCE:g} s"
+                        raise CLIConnectionError(what, code="session_store.failed") from None
+                    time.sleep(_BETWEEN_TRIES)
             yield  # closing the file ends the lock
 
 
@@ -295,8 +334,12 @@ def _read(name: str) -> str:
     return unquote(name.removesuffix(_LINES))
 
 
-def _mtime(path: Path) -> int:
-    return path.stat().st_mtime_ns // 1_000_000
+def _mtime(path: Path) -> int | None:
+    """Return when a file was changed, in milliseconds since 1970. None for one that was deleted."""
+    try:
+        return path.stat().st_mtime_ns // 1_000_000
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def _make_folder(folder: Path) -> None:

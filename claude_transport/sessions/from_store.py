@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 import anyio
@@ -59,10 +59,9 @@ async def list_sessions_from_store(
     stop = begin + limit if limit is not None and limit > 0 else None
     if summaries is None:
         return (await _loaded_until_full(session_store, project, listed or [], directory, stop))[begin:]
-    shown = (slot for slot in _slots(summaries, listed) if slot.summary is None or _info(slot.summary, directory) is not None)
-    page = list(itertools.islice(shown, begin, stop))
-    loaded = await _loaded(session_store, project, [slot for slot in page if slot.summary is None], directory)
-    infos = (loaded[slot.session_id] if slot.summary is None else _info(slot.summary, directory) for slot in page)
+    page = list(itertools.islice(_shown(_slots(summaries, listed), directory), begin, stop))
+    loaded = await _loaded(session_store, project, [slot for slot, info in page if info is None], directory)
+    infos = (info or loaded[slot.session_id] for slot, info in page)
     return [info for info in infos if info is not None]
 
 
@@ -98,6 +97,14 @@ def _slots(summaries: Iterable[SessionSummaryEntry], listed: Sequence[SessionSto
     known = {slot.session_id for slot in slots}
     slots += [_Slot(each["mtime"], each["session_id"]) for each in listed or () if each["session_id"] not in known]
     return sorted(slots, key=lambda slot: slot.mtime, reverse=True)
+
+
+def _shown(slots: Iterable[_Slot], directory: Directory) -> Iterator[tuple[_Slot, SDKSessionInfo | None]]:
+    """Yield the places that count, each with what the list shows there. None for a session that must be loaded to know it."""
+    for slot in slots:
+        info = None if slot.summary is None else _info(slot.summary, directory)
+        if info is not None or slot.summary is None:
+            yield slot, info
 
 
 async def _loaded_until_full(

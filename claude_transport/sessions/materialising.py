@@ -57,47 +57,62 @@ async def find_session(
         CLIConnectionError: the store failed, or took longer than `timeout` seconds for one answer.
         ConfigurationError: the store cannot list sessions, which a continued conversation needs.
     """
+    key = await locate_session(store, resume=resume, cwd=cwd, timeout=timeout)
+    return None if key is None else await load_session(store, key, timeout=timeout)
+
+
+async def locate_session(
+    store: SessionStore, *, resume: str | None, cwd: str | os.PathLike[str] | None, timeout: float = LOAD_TIMEOUT
+) -> SessionKey | None:
+    """Return the key of the session that `find_session()` loads, and raise what that raises."""
     own = project_key_for_directory(cwd)
     if resume is None:
         return await _latest(store, own, timeout=timeout)
     if not is_session_id(resume):
         return None  # a title, which only the CLI knows
-    entries = await asked(store.load({"project_key": own, "session_id": resume}), timeout=timeout)
-    project: str | None = own
-    if not entries and has_method(store, "find_project"):
+    key: SessionKey = {"project_key": own, "session_id": resume}
+    if await asked(store.load(key), timeout=timeout):
+        return key
+    if has_method(store, "find_project"):
         project = await asked(cast("SharedSessionStore", store).find_project(resume), timeout=timeout)
         if project is not None:
-            entries = await asked(store.load({"project_key": project, "session_id": resume}), timeout=timeout)
-    if not entries or project is None:
-        return None
-    return await _with_parts(store, project, resume, entries, timeout=timeout)
+            return {"project_key": project, "session_id": resume}
+    return None
 
 
-async def _latest(store: SessionStore, project: str, *, timeout: float) -> FoundSession | None:
+async def _latest(store: SessionStore, project: str, *, timeout: float) -> SessionKey | None:
     if not has_method(store, "list_sessions"):
         raise ConfigurationError(
             f"continue_conversation: {type(store).__name__} cannot list its sessions; name one with resume", option="continue_conversation"
         )
     listed = await asked(store.list_sessions(project), timeout=timeout)
     for each in sorted(listed, key=lambda each: each["mtime"], reverse=True):
-        session = each["session_id"]
-        if not is_session_id(session):
+        key: SessionKey = {"project_key": project, "session_id": each["session_id"]}
+        if not is_session_id(key["session_id"]):
             continue
-        entries = await asked(store.load({"project_key": project, "session_id": session}), timeout=timeout)
+        entries = await asked(store.load(key), timeout=timeout)
         if entries and not (isinstance(entries[0], dict) and entries[0].get("isSidechain") is True):  # not that of a subagent
-            return await _with_parts(store, project, session, entries, timeout=timeout)
+            return key
     return None
 
 
-async def _with_parts(store: SessionStore, project: str, session: str, entries: list[SessionStoreEntry], *, timeout: float) -> FoundSession:
+async def load_session(store: SessionStore, key: SessionKey, *, timeout: float = LOAD_TIMEOUT) -> FoundSession | None:
+    """Load a session with its subagents. None when the store does not have it (any more).
+
+    Raises:
+        CLIConnectionError: the store failed, or took longer than `timeout` seconds for one answer.
+    """
+    project, session = key["project_key"], key["session_id"]
+    entries = await asked(store.load(key), timeout=timeout)
+    if not entries:
+        return None
     transcripts: dict[str | None, list[SessionStoreEntry]] = {None: entries}
     if has_method(store, "list_subkeys"):
         for subpath in await asked(store.list_subkeys({"project_key": project, "session_id": session}), timeout=timeout):
-            if relative_transcript(session, subpath) is None:
+            if not isinstance(subpath, str) or relative_transcript(session, subpath) is None:
                 logger.warning("a transcript with the subpath %s is left out: it would be outside of the session", printable(str(subpath)))
                 continue
-            key: SessionKey = {"project_key": project, "session_id": session, "subpath": subpath}
-            if part := await asked(store.load(key), timeout=timeout):
+            if part := await asked(store.load({**key, "subpath": subpath}), timeout=timeout):
                 transcripts[subpath] = part
     return FoundSession(session, project, transcripts)
 

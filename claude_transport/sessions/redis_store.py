@@ -124,11 +124,13 @@ class RedisSessionStore(SessionStore):
     async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
         """Return all entries of a transcript; None for one that was never written."""
         names = self._names(*checked_key(key))
-        found: list[bytes] = []
+        found: list[SessionStoreEntry] = []
+        count = 0
         async with self._connected() as client:
-            while lines := await client.lrange(names["entries"], len(found), len(found) + _PAGE - 1):
-                found += lines
-        return list(decode_entries(found)) or None
+            while lines := await client.lrange(names["entries"], count, count + _PAGE - 1):
+                count += len(lines)
+                found += decode_entries(lines)
+        return found or None
 
     async def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
         """List the sessions of a project that have a main transcript."""

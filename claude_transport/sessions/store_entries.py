@@ -12,9 +12,9 @@ from claude_transport.protocol.envelope import JSONTextError, encode_json, parse
 
 
 def uuid_of(entry: Any) -> str | None:
-    """Return the uuid of an entry, if it has one."""
+    """Return the uuid of an entry, if it has one that a database can compare."""
     uuid = entry.get("uuid") if isinstance(entry, dict) else None
-    return uuid if isinstance(uuid, str) and uuid else None
+    return uuid if isinstance(uuid, str) and uuid.isprintable() and uuid else None
 
 
 def encode_entry(entry: Any) -> bytes:

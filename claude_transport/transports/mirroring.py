@@ -31,7 +31,7 @@ from claude_transport.printable import printable
 from claude_transport.protocol.framing import OversizedLine
 from claude_transport.session_store import SessionKey, SessionStore, SessionStoreEntry, SharedSessionStore, has_method
 from claude_transport.sessions.importing import Batches
-from claude_transport.sessions.materialising import FoundSession, asked, find_session, said_by
+from claude_transport.sessions.materialising import FoundSession, asked, load_session, locate_session, said_by
 from claude_transport.sessions.reading import Line, lines_of, open_regular, parse
 from claude_transport.sessions.store_entries import decode_entries, uuid_of
 from claude_transport.sessions.store_keys import key_of_transcript
@@ -60,13 +60,17 @@ _LAST_WORDS: Final = 0.3
 _GIVE_BACK: Final = 1.0
 """Seconds for giving the sessions back. A claim that is not given back ends by itself."""
 
+_TOO_LATE: Final = "the session was closed before the store had taken everything"
+
 _SHOWN: Final = 100
 """Characters of a file's name in a report."""
 
 CLAIM_SECONDS: Final = 30.0
 """Seconds after which another host may take a session whose host was killed."""
 
-_RETRY: Final = RetryPolicy(connection=5, backoff=Backoff(first=0.2, maximum=5.0))
+_RETRY: Final = RetryPolicy(connection=15, backoff=Backoff(first=0.2, maximum=5.0))
+"""About a minute, in which a server can start again, or another one can take its place."""
+
 _LAST_RETRY: Final = RetryPolicy(connection=1, backoff=Backoff(first=0.2))
 """Once no more frames come, closing waits for the store."""
 
@@ -139,16 +143,22 @@ class Mirror:
     def _note(self, line: bytes) -> None:
         if isinstance(line, OversizedLine):
             self._lose(None, f"a frame of {line.size} bytes is longer than max_line_bytes", 1)
+        elif self._task is not None and self._task.finished:
+            self._drop(_TOO_LATE)
         elif self._waiting_bytes + len(line) > self._most_waiting_bytes:
-            self._dropped += 1
-            if self._dropped == 1:
-                self._lose(None, f"the store is too slow: {self._waiting_bytes} bytes wait for it, and frames are dropped", 1)
-            else:
-                self.lost += 1
+            self._drop(f"the store is too slow: {self._waiting_bytes} bytes wait for it, and frames are dropped")
         else:
             self._dropped = 0
             self._waiting.append(line)
             self._waiting_bytes += len(line)
+
+    def _drop(self, why: str) -> None:
+        """Lose a frame. Only the first one in a row is reported."""
+        self._dropped += 1
+        if self._dropped == 1:
+            self._lose(None, why, 1)
+        else:
+            self.lost += 1
 
     def _reported(self) -> list[bytes]:
         reports, self._reports = self._reports, []
@@ -191,7 +201,7 @@ class Mirror:
             task.cancel()
             await task.join()
             if self._waiting or self._storing:
-                self._lose(None, "the session was closed before the store had taken everything", len(self._waiting) + self._storing)
+                self._lose(None, _TOO_LATE, len(self._waiting) + self._storing)
                 self._waiting.clear()
                 self._storing = 0
             self._caught_up.fire()
@@ -234,6 +244,7 @@ class Mirror:
         if not has_method(self._store, "claim"):
             return self._owner
         place: Any = {"project_key": key["project_key"], "session_id": key["session_id"]}
+        self._claims.setdefault((key["project_key"], key["session_id"]), 0.0)  # to give it back, also when the answer does not come
         until = anyio.current_time() + CLAIM_SECONDS
         holder = await asked(
             cast("SharedSessionStore", self._store).claim(place, owner=self._owner, seconds=CLAIM_SECONDS), timeout=timeout
@@ -333,6 +344,8 @@ class Mirror:
                 if delay is None:
                     self._lose(key, str(exc), len(entries))
                     return
+                if not failures:
+                    logger.warning("%s; it is asked again for about a minute", exc)
                 failures.append(exc)
             else:
                 return
@@ -401,21 +414,20 @@ async def prepare_stored(options: ClaudeOptions) -> tuple[Mirror, FoundSession |
     store = options.session_store
     if store is None:
         raise ConfigurationError("session_store is not set", option="session_store")
-    found = None
+    key = None
     if options.resume is not None or options.continue_conversation:
-        found = await find_session(store, resume=options.resume, cwd=options.cwd)
-    kept = {} if found is None else {found.session_id: found.project_key}
-    mirror = Mirror(store, hands_on=options.session_mirror, projects=kept)
+        key = await locate_session(store, resume=options.resume, cwd=options.cwd)
+    mirror = Mirror(store, hands_on=options.session_mirror, projects={} if key is None else {key["session_id"]: key["project_key"]})
     options = options.replace(session_mirror=True)
-    if found is not None:
-        options = options.replace(resume=found.session_id, continue_conversation=False)
+    if key is None:
+        return mirror, None, options
+    try:
         if not options.fork_session:
-            try:
-                await mirror.claim({"project_key": found.project_key, "session_id": found.session_id})
-                # again: the host that had it may have stored its last words between the two
-                found = await find_session(store, resume=found.session_id, cwd=options.cwd)
-            except BaseException:
-                with anyio.move_on_after(_GIVE_BACK, shield=True):
-                    await mirror.close()
-                raise
-    return mirror, found, options
+            await mirror.claim(key)
+        # only now: the host that had it may have stored its last words a moment ago
+        found = await load_session(store, key)
+    except BaseException:
+        with anyio.CancelScope(shield=True):  # bounded: it gives the session back
+            await mirror.close()
+        raise
+    return mirror, found, options.replace(resume=key["session_id"], continue_conversation=False)

@@ -21,7 +21,7 @@ import claude_transport as ct
 from claude_transport.sessions import FileSessionStore, SQLiteSessionStore
 from claude_transport.testing import FakeMessagesAPI, replies
 
-EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "approve_later.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "approve_later.py"
 MADE = {"command": "touch made", "description": "d"}
 DEFERS = pytest.mark.needs("a tool call that is deferred twice does not run")
 

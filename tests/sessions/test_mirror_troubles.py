@@ -142,6 +142,26 @@ async def test_a_session_is_held_while_the_store_takes_long_for_one_call() -> No
 
 
 @virtual_time
+async def test_a_session_is_given_back_also_when_the_answer_to_the_claim_was_lost() -> None:
+    class Silent(Claims):
+        async def claim(self, key: Any, *, owner: str, seconds: float) -> str | None:
+            """Take the session for its first host, without a word."""
+            first = self.held[0] == ""
+            holder = await super().claim(key, owner=owner, seconds=seconds)
+            if first:
+                await anyio.sleep_forever()
+            return holder
+
+    store = Silent()
+    mirror = Mirror(store, append_timeout=5.0)
+    with pytest.raises(errors.CLIConnectionError):
+        await mirror.claim(KEY)
+    assert store.held[0]
+    await mirror.close()
+    assert store.held[0] == ""
+
+
+@virtual_time
 async def test_a_host_whose_hold_has_ended_asks_again_before_it_stores() -> None:
     store = Claims()
     store.gate.set()
@@ -158,6 +178,18 @@ async def test_a_host_whose_hold_has_ended_asks_again_before_it_stores() -> None
     assert await uuids(store) == []
     assert mirror.lost == 1
     assert any("another host" in report for report in losses(reports))
+
+
+async def test_frames_that_come_after_the_end_are_counted_and_not_kept() -> None:
+    """As after a close that was cancelled, while the process is still ending."""
+    store = sessions.InMemorySessionStore()
+    mirror = Mirror(store, most_waiting_bytes=2 * len(frame("1")))
+    mirror.start()
+    await mirror.close()
+    reports = [line for number in range(9) for line in mirror.take([frame(str(number))])]
+    assert mirror.lost == 9
+    assert losses(reports) == ["the session was closed before the store had taken everything"]
+    assert await uuids(store) == []
 
 
 HOSTILE = {
