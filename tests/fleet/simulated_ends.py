@@ -210,7 +210,9 @@ class Driver:
                 self.watch.stepped(self.end)
             self.kick()
 
-        self.connection.read(session, writer.value, lambda: broker.read(session, writer, cursor), done, lambda: self._asked.discard("read"))
+        self.connection.read(
+            session, writer.value, lambda: broker.read(session, writer, cursor), done, lambda: self._asked.discard("read")
+        )
 
     def heard(self, arrivals: Sequence[Arrival]) -> None:
         raise NotImplementedError
@@ -226,9 +228,7 @@ class Hosted(Driver):
     end: WorkerEnd
 
     def __init__(self, node: Worker, session: str, claimed: Claimed, watch: Watch, *, asked_at: float, number: int, manner: Manner) -> None:
-        end = WorkerEnd(
-            claimed, asked_at=asked_at, lease=LEASE_SECONDS, margin=LEASE_MARGIN, window=manner.window, keep_bytes=manner.keep_bytes
-        )
+        end = WorkerEnd(claimed, asked_at=asked_at, lease=LEASE_SECONDS, margin=LEASE_MARGIN, window=manner.window, keep_bytes=manner.keep_bytes)
         super().__init__(node.machine, node.connection, session, end, watch, patience=LEASE_SECONDS)
         self.node = node
         self.claimed = claimed
@@ -251,11 +251,7 @@ class Hosted(Driver):
         self._started = True
         self.watch.claimed(self)
         claimed = self.claimed
-        self.end.begin(
-            Owner(
-                node=f"{self.machine.name}#{self.number}", taken=claimed.in_taken, takeover=claimed.is_takeover, uncertain=claimed.uncertain
-            )
-        )
+        self.end.begin(Owner(node=f"{self.machine.name}#{self.number}", taken=claimed.in_taken, takeover=claimed.is_takeover, uncertain=claimed.uncertain))
         self.kick()
 
     def kick(self) -> None:
@@ -427,16 +423,7 @@ class Hosted(Driver):
 class Manner:
     """How the process of a session behaves, and how much may be in flight."""
 
-    def __init__(
-        self,
-        *,
-        stalls: bool = False,
-        stores: bool = False,
-        slow_start: bool = False,
-        large: bool = False,
-        window: int = 2**16,
-        keep_bytes: int = 2**19,
-    ) -> None:
+    def __init__(self, *, stalls: bool = False, stores: bool = False, slow_start: bool = False, large: bool = False, window: int = 2**16, keep_bytes: int = 2**19) -> None:
         self.stalls = stalls
         self.stores = stores
         self.large = large

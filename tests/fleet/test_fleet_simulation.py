@@ -164,3 +164,4 @@ def test_the_simulation_finds_a_mistake_and_says_how_to_see_it_again(mistake: Mi
             assert f"python tests/fleet/simulation.py {seed} {FAULTS}" in str(found)
             return
     pytest.fail("120 runs did not find it")
+
