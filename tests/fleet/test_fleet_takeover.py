@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from claude_transport.errors import OutcomeUncertain, ResultError, TurnUncertain
 from claude_transport.messages import ResultMessage, decode_message
@@ -28,14 +29,12 @@ def test_an_uncertain_turn_ends_with_a_result_that_raises_both_kinds_of_error() 
     }
     message = decode_message(result)
     assert isinstance(message, ResultMessage)
-    try:
+    with pytest.raises(TurnUncertain) as caught:
         message.raise_for_error()
-    except TurnUncertain as error:
-        assert isinstance(error, OutcomeUncertain)
-        assert isinstance(error, ResultError)
-        assert (error.session_id, error.result, error.retryable, error.code) == ("c", message, False, "outcome.turn_uncertain")
-    else:
-        raise AssertionError("nothing was raised")
+    error = caught.value
+    assert isinstance(error, OutcomeUncertain)
+    assert isinstance(error, ResultError)
+    assert (error.session_id, error.result, error.retryable, error.code) == ("c", message, False, "outcome.turn_uncertain")
 
 
 def test_a_takeover_between_two_turns_ends_no_turn() -> None:
@@ -52,9 +51,8 @@ def test_requests_that_set_a_session_up_are_said_again_in_order_with_ids_of_thei
 
 
 def test_requests_that_cannot_be_read_are_not_kept() -> None:
-    hostile = (
-        b'{"type":"control_request","request_id":1}\n{"control_request"\n\xff"control_request"\n' + b"[" * 5000 + b'"control_request"\n'
-    )
+    deep = b"[" * 5000 + b'"control_request"\n'
+    hostile = b'{"type":"control_request","request_id":1}\n{"control_request"\n\xff"control_request"\n' + deep
     assert find_setup(hostile) == {}
     assert setup_lines({"initialize": b"{", "set_model": b"\xff"}) == []
 
