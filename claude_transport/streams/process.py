@@ -77,6 +77,7 @@ class ProcessConnectable(ByteStreamConnectable):
         close_timeout: seconds for `ProcessStream.aclose()`.
         diagnose: may replace the `ProcessError` of a failed exit by a more specific one.
         on_gone: called once, when the process has ended and its pipes are closed.
+        on_unread: called with what the process says while it is closed, and with what was not read before.
         confidential: secrets, such as options. They and those in `env` are removed from the standard error that an error's note shows.
     """
 
@@ -91,6 +92,7 @@ class ProcessConnectable(ByteStreamConnectable):
         close_timeout: float = DEFAULT_CLOSE_TIMEOUT,
         diagnose: Callable[[ProcessError], Awaitable[ProcessError]] | None = None,
         on_gone: Callable[[], object] | None = None,
+        on_unread: Callable[[bytes], object] | None = None,
         confidential: object = None,
     ) -> None:
         self._command = list(command)
@@ -101,6 +103,7 @@ class ProcessConnectable(ByteStreamConnectable):
         self._close_timeout = close_timeout
         self._diagnose = diagnose
         self._on_gone = on_gone
+        self._on_unread = on_unread
         self._confidential = confidential
 
     async def connect(self) -> ProcessStream:
@@ -124,7 +127,7 @@ class ProcessConnectable(ByteStreamConnectable):
             sweeper.watch(mark, popen.pid)  # first, because the child may start processes at once
             guard.watch(mark, popen.pid)
             sweeper.overlook(guard.pid)
-            child = Child(popen, mark=mark, tail=StderrTail(self._on_stderr), on_gone=self._on_gone)
+            child = Child(popen, mark=mark, tail=StderrTail(self._on_stderr), on_gone=self._on_gone, on_unread=self._on_unread)
             return ProcessStream(
                 child, command=self._command, close_timeout=self._close_timeout, diagnose=self._diagnose, last_words=self._last_words
             )
