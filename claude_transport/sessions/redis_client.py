@@ -1,4 +1,4 @@
-"""`RedisAddress`: what a URL says about a Redis server, and a client of it for one call. The one module that imports coredis."""
+"""`RedisAddress`: what a URL says about a Redis server, and a client of it for one call."""
 
 from __future__ import annotations
 

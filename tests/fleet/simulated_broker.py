@@ -203,7 +203,7 @@ class SimulatedBroker:
             self._note(name, f"append {side}", call.token, undo)
         return ["OK", last, taken]
 
-    def take(self, name: str, call: Take, keep: int = 0) -> list[Any]:
+    def take(self, name: str, call: Take) -> list[Any]:
         session = self._find(name)
         if session is None:
             return ["GONE"]
@@ -212,10 +212,11 @@ class SimulatedBroker:
             return ["FENCED", m[side + "e"]]
         stream, old = session.streams["c" if side == "w" else "w"], dict(m) if self._journal is not None else m
         trimmed: list[Entry] = []
-        taken_of = "wi" if side == "w" else "co"
+        taken_of, last_of = ("wi", "ci") if side == "w" else ("co", "wo")
         if call.upto > m[taken_of]:
             m[taken_of] = call.upto
-            at = bisect_right(stream, call.upto - keep, key=_number_of)
+            upto = call.upto - (int(m.get("kp", 0)) if side == "c" else 0)
+            at = len(stream) if upto >= m[last_of] else bisect_right(stream, upto, key=_number_of)
             trimmed = stream[:at]
             del stream[:at]
         _raise(m, "tt", call.turns or 0)

@@ -125,9 +125,10 @@ class Both:
     def create(self, name: str, _: Side) -> tuple[Any, Any]:
         token, lease = f"1.{self.rng.choice('ab')}", self._lease()
         self.tokens[name, Side.CLIENT].append(token)
+        keep = self.rng.choice((0, 2))
         return (
-            self.model.create(name, token, lease, LONG, {"q": "{}"}),
-            self.real.script(scripts.CREATE, [self.keys.meta(name)], token, lease, LONG, "q", "{}"),
+            self.model.create(name, token, lease, LONG, {"q": "{}", "kp": keep}),
+            self.real.script(scripts.CREATE, [self.keys.meta(name)], token, lease, LONG, "q", "{}", "kp", keep),
         )
 
     def attach(self, name: str, _: Side) -> tuple[Any, Any]:
@@ -164,12 +165,12 @@ class Both:
 
     def take(self, name: str, side: Side) -> tuple[Any, Any]:
         turns = self.rng.choice((None, None, 1, 2, 3)) if side == Side.WORKER else None
-        upto, keep = self._number(name, "wi" if side == Side.WORKER else "co"), self.rng.choice((0, 0, 2))
+        upto = self._number(name, "wi" if side == Side.WORKER else "co")
         call = Take(side, self._token(name, side), upto, turns)
         other = Side.CLIENT if side == Side.WORKER else Side.WORKER
         keys = [self.keys.meta(name), self._stream(name, other)]
-        found = self.real.script(scripts.TAKE, keys, side.value, call.token, upto, _or_empty(turns), keep)
-        return self.model.take(name, call, keep), found
+        found = self.real.script(scripts.TAKE, keys, side.value, call.token, upto, _or_empty(turns))
+        return self.model.take(name, call), found
 
     def sync(self, name: str, side: Side) -> tuple[Any, Any]:
         other = Side.CLIENT if side == Side.WORKER else Side.WORKER
@@ -273,8 +274,8 @@ def test_a_call_that_was_cut_and_comes_late_takes_no_turn_back(real: RealBroker)
     meta, incoming, outgoing = keys.meta("one"), keys.incoming("one"), keys.outgoing("one")
     real.script(scripts.CREATE, [meta], "1.a", LONG, LONG)
     real.script(scripts.CLAIM, [meta, incoming, outgoing], "w", "node", LONG)
-    real.script(scripts.TAKE, [meta, incoming], "w", "1.w", 2, 2, 0)
-    real.script(scripts.TAKE, [meta, incoming], "w", "1.w", 1, 1, 0)  # said before, cut, and late
+    real.script(scripts.TAKE, [meta, incoming], "w", "1.w", 2, 2)
+    real.script(scripts.TAKE, [meta, incoming], "w", "1.w", 1, 1)  # said before, cut, and late
     real.script(scripts.APPEND, [meta, outgoing], "w", "1.w", 1, 2, 2, "d", b"two results\n")
     real.script(scripts.APPEND, [meta, outgoing], "w", "1.w", 1, 1, 1, "d", b"one result\n")
     assert real.ask("HMGET", meta, "tt", "td", "ts") == [b"2", b"2", b"2"]
