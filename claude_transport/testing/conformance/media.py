@@ -345,6 +345,22 @@ class _MemoryOpener(_Refusing):
 
 
 @contextmanager
+def _folder() -> Iterator[tuple[Path, Callable[[bool], None]]]:
+    """Give a working directory, and a function that takes it away, so that `connect()` fails. For Windows, where a link needs rights."""
+    with tempfile.TemporaryDirectory(prefix="conformance-", ignore_cleanup_errors=True) as outer:
+        folder = Path(outer, "here")
+
+        def refuse(refusing: bool) -> None:
+            if refusing:
+                folder.rmdir()
+            else:
+                folder.mkdir(exist_ok=True)
+
+        refuse(False)
+        yield folder, refuse
+
+
+@contextmanager
 def _python() -> Iterator[tuple[str, Callable[[bool], None]]]:
     """Give the path of a Python for the relay, and a function that takes it away, so that `connect()` fails."""
     with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
@@ -377,11 +393,13 @@ class _SubprocessMedium(LiveMedium):
 
     @asynccontextmanager
     async def subject(self) -> AsyncIterator[Subject]:
-        with _python() as (python, refuse):
+        is_posix = os.name == "posix"
+        with _python() if is_posix else _folder() as (place, refuse):
             async with RelayPeer.listening(failure=self._failure) as peer:
                 yield Subject(
                     transport=SubprocessTransport(
-                        command=_relay(python, peer),
+                        ClaudeOptions(cwd=None if is_posix else place),
+                        command=_relay(str(place) if is_posix else sys.executable, peer),
                         launcher=self._launcher(),
                         max_line_bytes=_LINE_LIMIT,
                         close_timeout=self._close_timeout,
