@@ -114,11 +114,39 @@ def _unsupported_loop(message: str) -> ConfigurationError:
     return ConfigurationError(message, option="loop_factory", code="config.unsupported_event_loop")
 
 
+async def send_break(pid: int) -> None:
+    """Have a helper send CTRL_BREAK to the group that the process leads. Does nothing where no Python can be started for it."""
+    python = windows.helper_python(sys.executable, is_frozen=hasattr(sys, "frozen"))
+    if python is None:
+        return
+    with anyio.move_on_after(_BREAK_SECONDS), contextlib.suppress(OSError):
+        await anyio.run_process(
+            [python, "-I", "-S", "-c", _SEND_BREAK, str(pid)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+            creationflags=windows.DETACHED_PROCESS,
+        )
+
+
 class WindowsChild:
     """A running child process with pipes on its three standard streams. The attributes are those of `streams.reaping.Child`."""
 
-    def __init__(self, process: anyio.abc.Process, *, job: Job, tail: StderrTail, on_gone: Callable[[], object] | None = None) -> None:
-        """Take over a process that was just started and is in `job`. Raises `RuntimeError` when the event loop is ending."""
+    def __init__(
+        self,
+        process: anyio.abc.Process,
+        *,
+        job: Job,
+        tail: StderrTail,
+        on_gone: Callable[[], object] | None = None,
+        ask_to_end: Callable[[int], Awaitable[object]] = send_break,
+    ) -> None:
+        """Take over a process that was just started and is in `job`. Raises `RuntimeError` when the event loop is ending.
+
+        `ask_to_end` gets the process id when the end of its input was not enough.
+        """
+        self._ask_to_end = ask_to_end
         self._process = process
         self._job = job
         self._loop = HostLoop()
@@ -263,7 +291,7 @@ class WindowsChild:
         if not await set_or_seen(self.exited, seconds=schedule.grace, look=self.has_exited):
             self.killed = True
             with anyio.move_on_after(schedule.terminate) as patience:
-                await _send_break(self.pid)
+                await self._ask_to_end(self.pid)
                 await self.exited.wait()
             if patience.cancelled_caught:
                 self._kill()
@@ -399,19 +427,3 @@ def _reader(stream: anyio.abc.ByteReceiveStream | None) -> Callable[[int], Await
     if stream is None:  # pragma: no cover - it was started with pipes
         raise SpawnError("a child process has no pipe on its output")
     return stream.receive
-
-
-async def _send_break(pid: int) -> None:
-    """Have a helper send CTRL_BREAK to the group that the process leads. Does nothing where no Python can be started for it."""
-    python = windows.helper_python(sys.executable, is_frozen=hasattr(sys, "frozen"))
-    if python is None:
-        return
-    with anyio.move_on_after(_BREAK_SECONDS), contextlib.suppress(OSError):
-        await anyio.run_process(
-            [python, "-I", "-S", "-c", _SEND_BREAK, str(pid)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            check=False,
-            creationflags=windows.DETACHED_PROCESS,
-        )
