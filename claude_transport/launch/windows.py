@@ -32,6 +32,8 @@ _SAFE_IN_BATCH: Final = re.compile(r"[A-Za-z0-9_\-=./:\\,@+~ ]*")
 # The path of the batch file itself comes from the machine, so letters of every language are possible, and `C:\Program Files (x86)`.
 _SAFE_AS_BATCH: Final = re.compile(r"[\w\-./:\\@+~ ()']*")
 
+BASH_VARIABLE: Final = "CLAUDE_CODE_GIT_BASH_PATH"
+
 _BATCH: Final = (".cmd", ".bat")
 _EXTENSIONS: Final = (".exe", ".com", *_BATCH)  # native programs first
 _NEEDED: Final = ("SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC")  # without them, sockets and batch files do not work
@@ -148,6 +150,29 @@ def program_path(
             if is_file(path):
                 return path
     raise FileNotFoundError(errno.ENOENT, "there is no such program", program)
+
+
+def tree_killer(pid: int, *, env: Mapping[str, str]) -> list[str]:
+    """Return the command that ends a process and what it has started: a program of Windows, by its full path."""
+    return [ntpath.join(variable(env, "SYSTEMROOT") or "C:\\Windows", "System32", "taskkill.exe"), "/T", "/F", "/PID", str(pid)]
+
+
+def git_bash(env: Mapping[str, str], *, is_file: Callable[[str], bool] = os.path.isfile) -> str | None:
+    """Return the path of the `bash.exe` of Git for Windows, in which the CLI runs shell commands; None when none is found.
+
+    The variable `CLAUDE_CODE_GIT_BASH_PATH` wins. Then come the installation of the first `git.exe` on `PATH`, and the usual folders. A
+    `bash.exe` on `PATH` does not count: that of Windows starts WSL.
+    """
+    chosen = variable(env, BASH_VARIABLE)
+    if chosen:
+        return chosen if is_file(chosen) else None
+    folders = [folder.strip('"') for folder in variable(env, "PATH").split(";")]
+    homes = [ntpath.dirname(folder.rstrip("\\/")) for folder in folders if ntpath.isabs(folder) and is_file(ntpath.join(folder, "git.exe"))]
+    homes += [ntpath.dirname(home) for home in homes if ntpath.basename(home).lower() == "mingw64"]
+    homes += [ntpath.join(base, "Git") for name in ("PROGRAMFILES", "PROGRAMW6432") if (base := variable(env, name))]
+    if local := variable(env, "LOCALAPPDATA"):
+        homes.append(ntpath.join(local, "Programs", "Git"))
+    return next((bash for home in homes if is_file(bash := ntpath.join(home, "bin", "bash.exe"))), None)
 
 
 def helper_python(executable: str | None, *, is_frozen: bool) -> str | None:

@@ -27,6 +27,7 @@ from claude_transport.session_store import (
 from claude_transport.sessions.memory_store import uuid_of
 from claude_transport.sessions.store_keys import checked_key
 from claude_transport.sessions.summaries import fold_session_summary
+from claude_transport.winapi import make_private
 
 _LINES: Final = ".jsonl"
 _LONGEST_NAME: Final = 240
@@ -305,6 +306,7 @@ def _make_folder(folder: Path) -> None:
         if not each.exists():
             with contextlib.suppress(FileExistsError):  # another process was faster
                 each.mkdir(mode=0o700)
+                make_private(each)
 
 
 def _opened(path: Path, mode: Literal["ab", "wb"]) -> BinaryIO:
