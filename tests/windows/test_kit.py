@@ -12,7 +12,7 @@ from windows_processes import is_wine
 from claude_transport.testing.conformance import CLAUSES, Medium, media, run_conformance
 
 BACKENDS = ["asyncio"] if sys.platform != "win32" or is_wine() else ["asyncio", "trio"]
-OF_A_RESET = {"connect.cancel-is-clean", "read.failure-after-last-message"}
+OF_A_RESET = {"connect.cancel-is-clean", "read.failure-after-last-message", "ready.not-when-broken"}
 """Clauses whose check has a peer reset a connection."""
 
 

@@ -67,7 +67,7 @@ _SSH_ABSORBS: Final = 16 * 2**20
 _GATEWAY_LIMIT: Final = _ABSORBS + 2**17
 """Bytes of a line that the gateway accepts: above the lines that the clauses write, below those that must not fit anywhere."""
 
-_CLOSE_TIMEOUT: Final = 1.0
+_CLOSE_TIMEOUT: Final = 1.0 if os.name == "posix" else 3.0
 """Seconds that a process gets which does not exit by itself. One that does exits within milliseconds."""
 
 _SSH_CLOSE_TIMEOUT: Final = 2.0
