@@ -145,3 +145,20 @@ def test_a_process_is_known_to_run_without_being_sent_ctrl_c() -> None:
     child.kill()
     child.wait()
     assert is_running(child.pid) is not True or child.pid == os.getpid()
+
+
+def run_program(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "claude_transport", *arguments]
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=60, check=False)
+
+
+async def test_the_program_asks_and_inspects(tmp_path: Path) -> None:
+    tape, page = tmp_path / "tape.ndjson", tmp_path / "page.html"
+    with FakeClaude(Scenario()) as fake:
+        assert run_program("ask", "--cli-path", str(fake.path), "Grüße").stdout == "Grüße\n"
+        async with Query(RecordingTransport(SubprocessTransport(command=fake.command), tape)) as query:
+            await answer(query, "Hello")
+    shown = run_program("inspect", str(tape), "--html", str(page))
+    assert shown.returncode == 0, shown.stderr
+    assert "initialize" in shown.stdout
+    assert page.read_text("utf-8").startswith("<!")
