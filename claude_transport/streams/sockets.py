@@ -254,10 +254,9 @@ class SocketStream(ByteStream):
 
 def reuse_address(listening: socket.socket) -> None:
     """Let a socket listen where a connection of an earlier program is still known; on Windows, let no other program take the address."""
-    if hasattr(socket, "SO_EXCLUSIVEADDRUSE"):  # SO_REUSEADDR would let every program take the address over
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
-    else:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # on Windows, SO_REUSEADDR would let every program take the address over
+    option = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)
+    listening.setsockopt(socket.SOL_SOCKET, option, 1)
 
 
 def _send_pieces(connected: socket.socket, pieces: Sequence[bytes | memoryview]) -> int:

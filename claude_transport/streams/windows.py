@@ -71,20 +71,7 @@ async def start_child(
     windows.check_length(argv)
     job = Job()
     try:
-        # Its wait cannot be cut short: a cancelled start would leave a process that has no owner.
-        with anyio.CancelScope(shield=True):
-            process = await anyio.open_process(
-                argv,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                cwd=cwd,
-                env=environment,
-                creationflags=windows.creation_flags("win32") | windows.CREATE_SUSPENDED,
-            )
-    except NotImplementedError as exc:
-        job.close()
-        raise _unsupported_loop(str(exc) or "this event loop cannot start processes") from exc
+        process = await _open_suspended(argv, cwd=cwd, env=environment)
     except BaseException:
         job.close()
         raise
@@ -100,6 +87,18 @@ async def start_child(
         if isinstance(exc, OSError):
             raise SpawnError(f"{command[0]!r} cannot be put into a job of its own: {exc}", path=command[0]) from exc
         raise
+
+
+async def _open_suspended(argv: Sequence[str], *, cwd: str | os.PathLike[str] | None, env: Mapping[str, str]) -> anyio.abc.Process:
+    """Start a process that does not run yet. A cancelled start would leave it without an owner, so it cannot be cancelled."""
+    flags = windows.creation_flags("win32") | windows.CREATE_SUSPENDED
+    pipe = subprocess.PIPE
+    try:
+        with anyio.CancelScope(shield=True):
+            return await anyio.open_process(argv, stdin=pipe, stdout=pipe, stderr=pipe, cwd=cwd, env=env, creationflags=flags)
+    except NotImplementedError as exc:
+        raise _unsupported_loop(str(exc) or "this event loop cannot start processes") from exc
+    raise RuntimeError("nothing cancels this scope")  # pragma: no cover - for type checkers
 
 
 def _check_loop() -> None:

@@ -14,11 +14,11 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from claude_transport.errors import ProcessError
+from claude_transport.errors import ConfigurationError, ProcessError
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.process import PumpedStream
 from claude_transport.streams.reaping import StderrTail
-from claude_transport.streams.windows import PumpedInflow, WindowsChild
+from claude_transport.streams.windows import PumpedInflow, WindowsChild, start_child
 
 ECHO = "import sys\nfor line in sys.stdin.buffer:\n    sys.stdout.buffer.write(line)\n    sys.stdout.buffer.flush()\n"
 STUBBORN = "import os, time\nos.write(1, b'up\\n')\ntime.sleep(600)\n"
@@ -75,6 +75,16 @@ def test_nothing_of_windows_is_loaded_elsewhere() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True, timeout=60, text=True)
     assert ran.stdout.strip() == "[]"
+
+
+async def test_a_loop_that_cannot_start_processes_is_refused_by_name_before_anything_is_started(anyio_backend_name: str) -> None:
+    error: type[Exception] = ConfigurationError if anyio_backend_name == "asyncio" else FileNotFoundError  # this asyncio has a selector
+    with pytest.raises(error) as caught:
+        await start_child(["C:\\no-such-program.exe"], cwd=None, env={}, tail=StderrTail(), on_gone=None)
+    if isinstance(caught.value, ConfigurationError):
+        assert caught.value.code == "config.unsupported_event_loop"
+        assert "ProactorEventLoop" in str(caught.value)
+        assert "trio" in str(caught.value)
 
 
 async def test_lines_go_both_ways_and_the_end_of_input_ends_the_program() -> None:
