@@ -263,6 +263,34 @@ def tests_all(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", "-n", str(WORKERS), *session.posargs, env={"PYTEST_ADDOPTS": ""})
 
 
+@nox.session(python=PYTHONS[0], default=False)
+def lowest(session: nox.Session) -> None:
+    """The tests without a real CLI, on the oldest Python and the oldest release of each dependency that pyproject.toml allows."""
+    bounds = Path(session.create_tmp()) / "lowest.txt"
+    session.install("uv")
+    options = ("--all-extras", "--resolution", "lowest-direct", "--python-version", PYTHONS[0], "--no-header", "--no-annotate", "--quiet")
+    session.run("uv", "pip", "compile", "pyproject.toml", *options, "--output-file", str(bounds))
+    session.install("-e", ".", *nox.project.dependency_groups(PYPROJECT, "test"), "--constraint", str(bounds))
+    arguments = session.posargs or ["-m", "not e2e and not nightly", "-n", str(WORKERS), "--dist", "worksteal"]
+    session.run("python", "-m", "pytest", *arguments, env={"PYTEST_ADDOPTS": ""})
+
+
+@nox.session(default=False)
+def release_check(session: nox.Session) -> None:
+    """Build sdist and wheel into `dist`, check both, install the wheel and ask it; `-- --tag v0.1.0` also compares the version."""
+    version = PYPROJECT["project"]["version"]
+    if "--tag" in session.posargs and session.posargs[-1] != f"v{version}":
+        session.error(f"the tag is {session.posargs[-1]}, and pyproject.toml has version {version}")
+    session.install(*nox.project.dependency_groups(PYPROJECT, "release"))
+    dist = empty_folder(Path("dist"))
+    session.run("python", "-m", "build", "--outdir", str(dist))  # the wheel is built from the sdist, so the sdist is whole
+    built = sorted(map(str, dist.iterdir()))
+    session.run("python", "-m", "twine", "check", "--strict", *built)
+    session.run("towncrier", "build", "--draft", "--version", version, silent=True)
+    session.install(f"{next(path for path in built if path.endswith('.whl'))}[cli]")
+    session.run("claude-transport", "ask", "--offline", "Hello", env={"PYTHONPATH": ""})
+
+
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
     """Measure this library, the official SDK and the limit for docs/benchmarks/speed.md, in 20 minutes; `--resume`, `--quick`."""

@@ -69,7 +69,7 @@ def measured(tape: Path, page: Path) -> tuple[float, int]:
 
 def opened(page: Path) -> str:
     """Return the seconds until the page can be used, as text; the reason, where that cannot be measured."""
-    sys.path.append(str(ROOT / "tests" / "inspection"))
+    sys.path.append(str(ROOT / "tests"))
     chromium = importlib.import_module("chromium")  # of the tests
     if chromium.chromium_program() is None:
         return "no Chromium here"

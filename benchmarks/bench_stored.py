@@ -1,6 +1,6 @@
 """What listing stored sessions costs: processor time and memory, with the official SDK beside it, on the same files.
 
-    python benchmarks/bench_stored.py                a table: 10,000 short sessions, 2,000 long ones, and a very long one
+    python benchmarks/bench_stored.py                a table: 10,000 short sessions, 2,000 long ones, a very long one, and a store
     python benchmarks/bench_stored.py --check        fails when a list costs more than promised
     python benchmarks/bench_stored.py --quick        a hundred sessions
 
@@ -25,6 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
 import claude_agent_sdk
 
 from claude_transport import sessions
@@ -60,6 +61,29 @@ def transcript(entries: int, first: str) -> bytes:
         made.append(entry(number, made[-1]["uuid"], [{"type": "text", "text": "What the model says about it. " * 20}]))
     made.append({"type": "last-prompt", "lastPrompt": "What the user asked last", "sessionId": str(uuid.UUID(int=0))})
     return b"".join(json.dumps(one, separators=(",", ":")).encode() + b"\n" for one in made)
+
+
+class WithoutSummaries:
+    """A store that can only append, load and list."""
+
+    def __init__(self, inner: sessions.InMemorySessionStore) -> None:
+        self.append, self.load, self.list_sessions = inner.append, inner.load, inner.list_sessions
+
+
+async def filled(count: int) -> sessions.InMemorySessionStore:
+    """Return a store with so many short sessions."""
+    store = sessions.InMemorySessionStore()
+    project = sessions.project_key_for_directory(CWD)
+    rest: list[Any] = [json.loads(line) for line in transcript(SHORT, "").splitlines()[1:]]
+    for number in range(count):
+        key: Any = {"project_key": project, "session_id": str(uuid.UUID(int=number))}
+        await store.append(key, [entry(0, None, f"Prompt of session {number}"), *rest])  # type: ignore[list-item]
+    return store
+
+
+def from_store(side: Any, store: Any, limit: int | None) -> Any:
+    """List the sessions of a store with the function of one side."""
+    return anyio.run(partial(side.list_sessions_from_store, store, CWD, limit=limit))
 
 
 @contextmanager
@@ -124,6 +148,10 @@ def main() -> None:
         for what, limit in (("messages of a long session", None), ("  twenty of them", 20)):
             sides = (partial(side.get_session_messages, only, limit=limit) for side in (sessions, claude_agent_sdk))
             row(what, *sides)
+    store = anyio.run(filled, count)
+    for kind, asked in (("with summaries", store), ("without", WithoutSummaries(store))):
+        for what, limit in ((f"{count:,} sessions in a store {kind}", None), ("  the latest twenty", 20)):
+            row(what, *(partial(from_store, side, asked, limit) for side in (sessions, claude_agent_sdk)))
     if given.check and any(seconds > PROMISED_SECONDS or held > PROMISED_MEMORY for seconds, held in lists):
         sys.exit(f"a list of sessions takes more than {PROMISED_SECONDS} s or {PROMISED_MEMORY / 2**20:.0f} MiB")
 

@@ -43,7 +43,8 @@ _load, __dir__, __all__ = lazy_names(
         "launch.environ": "build_environment describe_environment",
         "launch.launcher": "Launcher",
         "launch.options": "BillingPolicy ClaudeOptions",
-        "one_shot": "OneShot query",
+        "observing.observers": "observe",
+        "one_shot": "query",
         "pool.pool": "SessionPool",
         "protocol.blocks": "TextBlock ThinkingBlock ToolResultBlock ToolUseBlock UnknownBlock",
         "protocol.codec": "decode_message",
@@ -84,6 +85,7 @@ _load, __dir__, __all__ = lazy_names(
         "launch",
         "messages",
         "observing",
+        "one_shot",
         "pool",
         "testing",
         "transports",
@@ -93,11 +95,6 @@ _load, __dir__, __all__ = lazy_names(
 
 
 def __getattr__(name: str) -> Any:
-    if name == "observe":
-        # it is behind the door `observing`, and works here too; a list of all names at the top has room for a hundred
-        from claude_transport.observing.observers import observe
-
-        return observe
     return _version() if name == "__version__" else _load(name)
 
 

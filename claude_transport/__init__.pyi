@@ -15,6 +15,7 @@ from claude_transport import jsonrpc as jsonrpc
 from claude_transport import launch as launch
 from claude_transport import messages as messages
 from claude_transport import observing as observing
+from claude_transport import one_shot as one_shot
 from claude_transport import pool as pool
 from claude_transport import testing as testing
 from claude_transport import transports as transports
@@ -76,7 +77,7 @@ from claude_transport.launch.environ import describe_environment as describe_env
 from claude_transport.launch.launcher import Launcher as Launcher
 from claude_transport.launch.options import BillingPolicy as BillingPolicy
 from claude_transport.launch.options import ClaudeOptions as ClaudeOptions
-from claude_transport.one_shot import OneShot as OneShot
+from claude_transport.observing.observers import observe as observe
 from claude_transport.one_shot import query as query
 from claude_transport.pool.pool import SessionPool as SessionPool
 from claude_transport.protocol.blocks import TextBlock as TextBlock
@@ -161,7 +162,6 @@ __all__ = [
     "MockTransport",
     "NetworkTransport",
     "NotConnected",
-    "OneShot",
     "Outcome",
     "OutcomeUncertain",
     "Overloaded",
@@ -214,6 +214,7 @@ __all__ = [
     "describe_environment",
     "encode_message",
     "find_cli",
+    "observe",
     "open_transport",
     "preflight",
     "query",

@@ -33,7 +33,8 @@ ClaudeTransportError                     .code  .category  .retryable
 ├── ResultError                          the run reported failure: .result  .resets_at
 │   ├── RateLimited · Overloaded · AuthFailed · BillingFailed · APIFailed · ModelNotFound
 │   ├── MaxTurnsReached · BudgetExceeded · Refused · PromptTooLong · RunInterrupted
-│   └── MissingResult · StructuredOutputMissing
+│   ├── MissingResult · StructuredOutputMissing
+│   └── TurnUncertain                    also an OutcomeUncertain  .session_id
 ├── SessionFilesError                    .errno
 └── OutcomeUncertain                     it may have happened: never retried for you
 ```
@@ -97,6 +98,7 @@ __all__ = [
     "StructuredOutputMissing",
     "TransportClosed",
     "TruncatedStream",
+    "TurnUncertain",
     "UsageError",
     "WorkingDirectoryError",
     "WrongLibcError",
@@ -570,3 +572,14 @@ class OutcomeUncertain(ClaudeTransportError):
     def __init__(self, message: str = "", *, session_id: str | None = None, **common: Any) -> None:
         super().__init__(message, **common)
         self.session_id = session_id
+
+
+class TurnUncertain(ResultError, OutcomeUncertain):
+    """The machine that ran the turn is gone, and it is not known what the turn has done. It is never sent again for you. Look into the
+    session `session_id` before you repeat it.
+    """
+
+    code = "outcome.turn_uncertain"
+
+    def __init__(self, message: str = "", *, result: Any = None, session_id: str | None = None, **common: Any) -> None:
+        super().__init__(message, result=result, session_id=session_id or getattr(result, "session_id", None) or None, **common)

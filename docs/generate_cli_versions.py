@@ -61,7 +61,8 @@ HEADINGS: Mapping[FeatureKind, tuple[str, str]] = {
 }
 
 BEHAVIOURS = """
-Nothing is refused for these: an older CLI does less, or does it in another way, and the library follows what it says.
+Nothing is refused for these, unless the row says so: an older CLI does less, or does it in another way, and the library follows what
+it says.
 """
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +18,10 @@ from claude_transport.completion.resolution import MATRIX
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.protocol.expectation import ExpectationFailed
 from claude_transport.testing.tape_shelf import TapeMissing
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from generate_met_errors import anchor, index
 
 __all__ = ["MEANINGS", "PAGE", "found_codes", "main", "render"]
 
@@ -50,6 +55,11 @@ MADE: Mapping[str, tuple[str, str]] = {
     "connection.…": (
         "`ConnectionLost`",
         "Why a server ended a session: `connection.line_too_long`. Our gateway uses {reasons}, and the codes of its {refusals}.",
+    ),
+    "fleet.…": (
+        "`ConnectionLost`, `CLIConnectionError`",
+        "Why a worker ended a session of a fleet, or did not begin it: `fleet.stopped`, `fleet.lease`, `fleet.failed`, `fleet.start`, "
+        "and the codes of its {refusals}.",
     ),
     "gateway.…": ("`TurnedAway`", "Raised by `Gateway.check_upgrade()` for an adapter, with a code of its {refusals}."),
 }
@@ -88,6 +98,16 @@ MEANINGS: Mapping[str, str] = {
     "doctor.other_api": "The tested claude did not call the API of the checkup, because managed settings send it elsewhere.",
     "exec.cli.permission_denied": "The permissions did not allow what the run needed, or root asked to bypass them.",
     "exec.cli.timeout": "There was no complete answer in time.",
+    "fleet.broker_lost": "The broker of a fleet was not reached again, or took no call, for as long as this end waits.",
+    "fleet.broker_unreachable": "The broker of a fleet could not be reached at all.",
+    "fleet.fenced": "Another client, or another worker, has taken the place of this end of a session.",
+    "fleet.gone": "The broker does not know the session: it has ended, or the broker has started again without its data.",
+    "fleet.line_too_long": "A line in the broker has no end within the limit of its reader.",
+    "fleet.malformed": "The broker holds an entry, a field or an answer that no client and no worker of this library writes.",
+    "fleet.no_session": "The fleet has no session of this id: it has ended, or never began.",
+    "fleet.no_worker": "The worker of a session is gone, and no other one took it in time.",
+    "fleet.refused": "The broker refused a command, for example because its user may not run scripts.",
+    "fleet.stale": "An entry of an older worker follows one of a newer worker: the broker has lost the change between them.",
     "internal": "In `doctor --json`: an error that is not from this library.",
     "link.malformed": "The peer of a link sent something that its protocol does not allow.",
     "link.numbers": "A position on a link does not follow the one before: data is missing, or was never sent.",
@@ -109,6 +129,7 @@ MEANINGS: Mapping[str, str] = {
     "session_store.failed": "The session store failed, or did not answer in time, before a session could be resumed from it.",
     "usage.callback_failed": "A callback raised a `BaseException` that is not an `Exception`, which ended its conversation.",
     "usage.guards_need_input": "The input cannot end while hooks guard running work: this CLI would go on without asking.",
+    "usage.running_loop": "`complete_sync()` was called where an event loop runs, which it would block. Use `await complete(…)` there.",
     "usage.wrong_loop": "A query, a pool or a JSON-RPC peer was used from another event loop than its own.",
 }
 """The meaning of codes that belong to a particular failure."""
@@ -203,7 +224,9 @@ def own_row(cls: type[errors.ClaudeTransportError]) -> list[str]:
 def render() -> str:
     """Return the page as MyST Markdown."""
     lines = ["| `code` | Class | `category` | Retryable | When |", "| --- | --- | --- | --- | --- |"]
-    lines += [f"| `{code}` | {' | '.join(row)} |" for code, row in rows().items()]
+    met = index()
+    printed = {code: f" [As printed](met-errors.md#{anchor(titles[0])})." for code, titles in met.items()}
+    lines += [f"| `{code}` | {' | '.join(row)}{printed.get(code, '')} |" for code, row in rows().items()]
     reasons = ", ".join(f"`{name}` ({why})" for name, why in ENDINGS.items())
     made = ["| `code` | Class | What the rest is |", "| --- | --- | --- |"]
     made += [f"| `{code}` | {kind} | {rest.format(reasons=reasons, refusals=REFUSALS)} |" for code, (kind, rest) in MADE.items()]

@@ -176,11 +176,14 @@ def entries() -> str:
 
     homes, parts = names_of_door(), ["## Every class and function\n"]
     for module in OWN:
-        lines = []
-        for name in sorted(homes[f"codex.{module}"].split()):
-            value = getattr(codex, name)
-            kind = KINDS.get(name) or ("class" if isinstance(value, type) else "data")
-            lines.append(f".. auto{kind}:: claude_transport.codex.{name}")
+        names = sorted(homes[f"codex.{module}"].split())
+        classes = [f"   claude_transport.codex.{name}" for name in names if isinstance(getattr(codex, name), type)]
+        others = [
+            f".. auto{KINDS.get(name, 'data')}:: claude_transport.codex.{name}"
+            for name in names
+            if not isinstance(getattr(codex, name), type)
+        ]
+        lines = [*([".. classes::", "", *classes] if classes else []), *([""] if classes and others else []), *others]
         parts.append(f"### {TITLES[module]}\n\n```{{eval-rst}}\n" + "\n".join(lines) + "\n```\n")
     return "\n".join(parts)
 

@@ -91,7 +91,10 @@ NAMES = """\
 ## Every name
 
 ```{eval-rst}
-.. autoclass:: claude_transport.codex.CodexOptions
+.. classes::
+
+   claude_transport.codex.CodexOptions
+
 .. autodata:: claude_transport.codex.SandboxMode
 .. autodata:: claude_transport.codex.ApprovalPolicy
 .. autofunction:: claude_transport.codex.find_codex

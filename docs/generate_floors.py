@@ -24,6 +24,7 @@ WORDS: Mapping[str, str] = {
     "app": "the program claude-transport",
     "bridge": "a host's tools",
     "completion": "one call",
+    "fleet": "many machines",
     "gateway": "far clients",
     "interop": "the official SDK",
     "one_shot": "query()",

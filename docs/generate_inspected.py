@@ -155,7 +155,7 @@ def sample() -> str:
 
 def take_picture() -> None:
     """Open the page of the tape in Chromium, choose the failed call, and keep what is to be seen."""
-    sys.path.append(str(HERE.parent / "tests" / "inspection"))
+    sys.path.append(str(HERE.parent / "tests"))
     from chromium import running_chromium  # the tests' own: nothing of it belongs into the package
 
     with tempfile.TemporaryDirectory() as folder, running_chromium() as browser:

@@ -24,7 +24,9 @@ INTRODUCTION = """\
 
 REFERENCE = """\
 ```{eval-rst}
-.. autoclass:: claude_transport.Launcher
+.. classes::
+
+   claude_transport.Launcher
 ```
 """
 

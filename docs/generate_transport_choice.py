@@ -6,6 +6,7 @@ The pages are committed, so that they can be read without building anything; a t
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,10 @@ from claude_transport.completion.codex_request import CLAUDE_OPTIONS
 from claude_transport.completion.resolution import AGENT_LAYERS, API_VARIABLES, CHOICES, LAYERS, MATRIX, Cell
 from claude_transport.launch.credentials import PAYERS
 from claude_transport.protocol.messages import ResultMessage
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from generate_met_errors import anchor, index
 
 __all__ = ["CHOICE_PAGE", "ERRORS_PAGE", "main", "render_choice", "render_errors"]
 
@@ -184,6 +189,12 @@ CODES_TEXT = """\
 retries, and its default. *as* and a class means that `complete()` raises that class instead.
 """
 
+TROUBLE_TEXT = """\
+## Troubleshooting by code
+
+[The errors that users meet most](met-errors.md), as they are printed, with what provokes them and what to do.
+"""
+
 CAUSES: dict[str, dict[str, Any]] = {
     "429": {"api_error_status": 429},
     "529": {"api_error_status": 529},
@@ -316,6 +327,11 @@ def class_rows() -> Iterator[list[str]]:
         yield [f"`{name}`", f"`{cls.code}`", f"`{cls.category}`", "yes" if cls.retryable else "no", again, cell(inspect.getdoc(cls) or "")]
 
 
+def trouble_rows() -> Iterator[list[str]]:
+    for code, titles in index().items():
+        yield [f"`{code}`", ", ".join(f"[{title}](met-errors.md#{anchor(title)})" for title in titles)]
+
+
 def render_errors() -> str:
     """The page about errors, as MyST Markdown."""
     columns = ("Class", "`code`", "`category`", "Again", "Sentence")
@@ -331,6 +347,8 @@ def render_errors() -> str:
         table(columns, cli_rows()),
         CODES_TEXT,
         table(("Class", "`code`", "`category`", "`retryable`", "Again", "Meaning"), class_rows()),
+        TROUBLE_TEXT,
+        table(("`code`", "As it is printed, with what to do"), trouble_rows()),
     ]
     return "\n".join(parts)
 

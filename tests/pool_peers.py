@@ -11,6 +11,7 @@ import anyio
 import anyio.lowlevel
 
 from claude_transport import ClaudeOptions, TransportInfo
+from claude_transport.launch.features import NEWEST_CLI
 
 Frame = dict[str, Any]
 
@@ -86,7 +87,7 @@ class Peer:
             self.requests.append(frame["request"])
             if subtype == "initialize":
                 await self.world.gate.wait()
-            reply = self.world.replies.get(subtype, {})
+            reply = self.world.replies.get(subtype, {"claude_code_version": NEWEST_CLI} if subtype == "initialize" else {})
             if "silent" in reply:
                 return
             outcome = {"subtype": "error", **reply} if "error" in reply else {"subtype": "success", "response": reply}

@@ -1,4 +1,4 @@
-"""A real redis-server of one test, on loopback, without a file."""
+"""A real redis-server of one test, on loopback."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,24 +23,47 @@ def redis_program() -> str:
     return found
 
 
-@contextmanager
-def redis_server(folder: Path, *, port: int | None = None) -> Iterator[str]:
-    """A running server; its URL. It has answered once when this begins, and is gone when it ends."""
-    port = port or free_port()
-    folder.mkdir(exist_ok=True)
-    arguments = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", str(folder), "--daemonize", "no"]
-    process = subprocess.Popen([redis_program(), *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    try:
+class RedisServer:
+    """A server that can be killed and started again, on the same port. With `durable`, what it has acknowledged is in a file."""
+
+    def __init__(
+        self, folder: Path, *, port: int | None = None, durable: bool = False, settings: Sequence[str] = (), tls: bool = False
+    ) -> None:
+        folder.mkdir(exist_ok=True)
+        self.port = port or free_port()
+        self.url = f"redis{'s' * tls}://127.0.0.1:{self.port}/0"
+        ports = ["--port", "0", "--tls-port", str(self.port)] if tls else ["--port", str(self.port)]
+        self._command = [redis_program(), *ports, "--bind", "127.0.0.1", "--dir", str(folder), "--daemonize", "no"]
+        self._command += ["--save", "", "--appendonly", "yes" if durable else "no", "--appendfsync", "always", *settings]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and return when it takes connections."""
+        self._process = process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         assert process.stdout is not None
         for line in process.stdout:  # bounded by the time of the test
             if b"Ready to accept connections" in line:
-                break
-        else:
-            raise AssertionError("redis-server did not start")
-        yield f"redis://127.0.0.1:{port}/0"
+                return
+        self.kill()
+        raise AssertionError("redis-server did not start")
+
+    def kill(self) -> None:
+        """End it with SIGKILL, wherever it is."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+
+@contextmanager
+def redis_server(folder: Path, *, port: int | None = None) -> Iterator[str]:
+    """A running server; its URL. It has answered once when this begins, and is gone when it ends."""
+    server = RedisServer(folder, port=port)
+    try:
+        server.start()
+        yield server.url
     finally:
-        process.kill()
-        process.communicate()
+        server.kill()
 
 
 def free_port() -> int:

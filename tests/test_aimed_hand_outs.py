@@ -77,8 +77,19 @@ async def test_a_session_that_is_where_it_is_wanted_is_asked_nothing(wanted: dic
         {"set_cwd": ARRIVED, "get_settings": OF_A_PROJECT},
         {"set_cwd": ARRIVED, "get_settings": {"error": "no settings today"}},
         {"set_cwd": {}},
+        {"set_cwd": ARRIVED, "initialize": {"claude_code_version": "2.1.286"}},
+        {"set_cwd": ARRIVED, "initialize": {}},
     ],
-    ids=["not trusted", "not there", "not known", "settings of the first directory", "settings unknown", "no answer to speak of"],
+    ids=[
+        "not trusted",
+        "not there",
+        "not known",
+        "settings of the first directory",
+        "settings unknown",
+        "no answer to speak of",
+        "a claude that keeps the memory of the first directory",
+        "a claude of unknown version",
+    ],
 )
 async def test_a_new_process_in_the_directory_takes_the_place_of_a_session_that_cannot_go_there(replies: dict[str, Frame]) -> None:
     world = World(limit=1)

@@ -1,4 +1,4 @@
-"""What the documentation shows is what runs: every file in docs/examples, the code in README.md, and README's second command."""
+"""What the documentation shows is what runs: every file in examples and docs/examples, the code in README.md, and its second command."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from loading import load_file
 import claude_transport
 
 PROJECT = Path(__file__).parent.parent
-EXAMPLES = sorted((PROJECT / "docs" / "examples").glob("*.py"))
+FIRST = PROJECT / "examples"
+EXAMPLES = sorted([*FIRST.glob("*.py"), *(PROJECT / "docs" / "examples").glob("*.py")])
 README = (PROJECT / "README.md").read_text("utf-8")
 
 
@@ -41,8 +42,15 @@ async def test_an_example_runs_and_prints_what_its_page_says(path: Path, capsys:
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_is_shown_on_a_page_together_with_its_output(path: Path) -> None:
     pages = "".join(page.read_text("utf-8") for page in (PROJECT / "docs").rglob("*.md"))
+    folder = "../../examples" if path.parent == FIRST else "../examples"
     for name in (path.name, path.with_suffix(".txt").name):
-        assert f"examples/{name}" in pages, f"no page includes docs/examples/{name}"
+        assert f"{{literalinclude}} {folder}/{name}\n" in pages, f"no page includes {folder}/{name}"
+
+
+def test_the_examples_to_begin_with_are_ten_and_their_list_names_each() -> None:
+    listed = re.findall(r"^\| \[`(\w+\.py)`\]\(\1\) \|", (FIRST / "README.md").read_text("utf-8"), re.MULTILINE)
+    assert sorted(listed) == [path.name for path in EXAMPLES if path.parent == FIRST]
+    assert len(listed) == 10
 
 
 def test_every_import_that_a_page_shows_can_be_made() -> None:
@@ -63,10 +71,10 @@ def test_every_import_that_a_page_shows_can_be_made() -> None:
 async def test_the_code_in_the_readme_runs_against_a_mock(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     (code,) = fenced("python")
     started: list[Callable[[], Awaitable[None]]] = []
-    first_conversation = load(PROJECT / "docs" / "examples" / "first_conversation.py")
+    first_conversation = load(PROJECT / "examples" / "first_conversation.py")
     with monkeypatch.context() as patched:
         patched.setattr(anyio, "run", started.append)
-        patched.setattr(claude_transport, "SubprocessTransport", lambda _options: first_conversation.rehearsed_claude())
+        patched.setattr(claude_transport, "SubprocessTransport", first_conversation.rehearsed_claude)
         exec(code, {})
         with anyio.fail_after(30):
             await started[0]()

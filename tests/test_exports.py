@@ -111,6 +111,7 @@ PROMISED = [
     "describe_environment",
     "encode_message",
     "find_cli",
+    "observe",
     "open_transport",
     "preflight",
     "query",

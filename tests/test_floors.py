@@ -45,6 +45,7 @@ FLOORS = {
     "codex.session": 5,
     "bridge": 6,
     "completion": 6,
+    "fleet": 6,
     "gateway": 6,
     "interop": 6,
     "one_shot": 6,  # `query()` builds the default SubprocessTransport, which the package `client` must never see
@@ -87,7 +88,9 @@ NEIGHBOURS: Mapping[str, str] = {
     "bridge → gateway": "a listening socket, private from its first instant, is made in one place",
     "codex.session → client": "what callbacks of other code do wrong is judged in one place, and an interrupt ends alike for every agent",
     "codex.session → jsonrpc": "the conversation of Codex is one in JSON-RPC",
+    "fleet → gateway": "what clients may choose, and the limits of each, are judged in one place for gateways and workers",
     "jsonrpc → client": "what transports and callbacks of other code do wrong is judged in one place",
+    "testing → fleet": "the kit holds what a worker serves to the same contract as every other medium",
     "testing → gateway": "the kit holds what a gateway serves to the same contract as every other medium",
 }
 FORBIDDEN_EVERYWHERE = {"claude_agent_sdk": "the official SDK is a peer to interoperate with, never a dependency"}
@@ -101,6 +104,7 @@ ENTRY_POINTS = frozenset({f"{PACKAGE}.app.main", f"{PACKAGE}.testing.plugin"})
 MAX_FUNCTION_LINES = 50  # without the docstring: explaining a contract must never be a reason to cut it short
 # Modules with one importer or none, and why each is a module all the same. An entry that is no longer needed fails the test.
 SINGLE_IMPORTERS: Mapping[str, str] = {
+    "app.doctor_broker": "What is found at a broker, which `doctor` loads only when one is named.",
     "app.record_codex": "A conversation with Codex, which `record` loads only when it is asked for.",
     "app.render_rich": "Output with `rich`, which is loaded only where it is installed and wanted.",
     "bridge.host": "The host's end of the bridge: public behind its door.",
@@ -109,11 +113,13 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "client.controls": "One method for each control request; it changes with the list of requests.",
     "client.tools": "Typed tools for servers in this process: public behind its door, and `Query` does not know it.",
     "client.lanes": "Messages by subagent: public behind its door, and `Query` does not know it.",
+    "completion.blocking": "A call that runs an event loop of its own: public behind its door, and `call` does not know it.",
     "codex.launch": "What would be run for Codex, which a session of Claude never loads.",
     "codex.post": "What waits for its readers, and its bound; it changes with how memory is counted.",
     "completion.api_path": "The path that imports `anthropic`, which the CLI path never loads.",
     "completion.codex_messages": "Pure; it changes with the messages of the two agents, and `codex_path` with the session.",
     "completion.codex_path": "The path that loads Codex, which a call to Claude never does.",
+    "fleet.hosted": "One session, from claim to end; it changes with the ends of a session, the worker with placement.",
     "gateway.asgi": "Public behind its door; only programs with an ASGI server import it.",
     "gateway.link_session": "Sessions that outlive a connection; it changes with the link protocol.",
     "inspection.codex_lanes": "What a tape of Codex says, loaded only for such a tape.",
@@ -125,10 +131,10 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "protocol.tape_lines": "How lines of a host are matched, in each dialect; it changes with those, the tape with its format.",
     "sessions.file_store": "Public behind its door; one store, which changes with how files are locked and repaired.",
     "sessions.from_store": "Public behind its door; the functions on stores.",
-    "sessions.importing": "Public behind its door; it alone needs an event loop.",
-    "sessions.redis_store": "Public behind its door; the one module that imports coredis.",
+    "sessions.memory_store": "Public behind its door; one store, which changes with what is kept.",
+    "sessions.redis_client": "A server and a connection to it; it changes with coredis, and the store with what is kept.",
     "sessions.running": "Which process runs a session: it changes with the register of the CLI, not with what deleting does.",
-    "sessions.sqlite_store": "Public behind its door; one store, which changes with its schema.",
+    "observing.fleet": "The client's end over a broker; a session of this process never loads it.",
     "observing.remote": "The client's end over HTTP; a session of this process never loads it.",
     "streams.http": "One request of HTTP on a stream; it changes with HTTP, and `observing` with the events.",
     "streams.launched": "A remote process as a byte stream; `SubprocessTransport` chooses between it and a local one.",

@@ -26,13 +26,13 @@ from claude_transport import (
     Message,
     MissingResult,
     MockTransport,
-    OneShot,
     ProcessError,
     ResultMessage,
     SubprocessTransport,
     query,
 )
 from claude_transport.errors import UsageError
+from claude_transport.one_shot import OneShot
 from claude_transport.testing import Answer, FakeClaude, Scenario, ScriptedTurn, steps
 
 LONG_GRACE = 3.0  # seconds; 0.3 were measured

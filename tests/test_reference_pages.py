@@ -15,8 +15,9 @@ from loading import load_generator
 DOCS = Path(__file__).parent.parent / "docs"
 REFERENCE = DOCS / "reference"
 PAGES = {path.stem: path.read_text("utf-8") for path in sorted(REFERENCE.glob("*.md"))}
-DIRECTIVE = re.compile(r"^\.\. auto(class|function|data|exception):: (claude_transport[\w.]*)\.(\w+)$", re.MULTILINE)
-DOCUMENTED = [(module, name) for page in PAGES.values() for _, module, name in DIRECTIVE.findall(page)]
+# A function or a constant has its entry on the page, a class of the list `.. classes::` on a page of its own.
+ENTRY = re.compile(r"^(?:\.\. auto(?:function|data):: |   )(claude_transport[\w.]*)\.(\w+)$", re.MULTILINE)
+DOCUMENTED = [entry for page in PAGES.values() for entry in ENTRY.findall(page)]
 
 
 GENERATOR = load_generator("names")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
@@ -47,6 +48,29 @@ def parse(argv: Sequence[str]) -> SimpleNamespace | None:
     with program.make_context(PROGRAM, list(argv), terminal_width=_help_width()) as context:
         values: SimpleNamespace | None = program.invoke(context)
         return values
+
+
+def explain_mistake(mistake: click.UsageError) -> tuple[str, str]:
+    """Return what is wrong on the command line, and a suggestion for it, which may be empty."""
+    command = mistake.ctx.command if mistake.ctx is not None else program
+    if isinstance(mistake, click.NoSuchOption):
+        options = [flag for param in command.params for flag in param.opts if flag.startswith("--")]
+        return f"{command.name} has no option {mistake.option_name}.", _nearest(mistake.option_name, options)
+    if isinstance(mistake, _UnknownCommand):
+        nearest = _nearest(mistake.words[0], [str(known.name) for known in COMMANDS])
+        asked = "" if mistake.words[0].startswith("-") else f"To ask that: {PROGRAM} ask {shlex.quote(' '.join(mistake.words))}"
+        return f"there is no command {mistake.words[0]!r}.", nearest or asked
+    if isinstance(mistake, _TooManyWords):
+        what = f"ask takes one prompt, and got {len(mistake.words)} words."
+        return what, f"Put the prompt in quotes: {PROGRAM} ask {shlex.quote(' '.join(mistake.words))}"
+    return mistake.format_message(), ""
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    import difflib  # only after a mistake
+
+    close = difflib.get_close_matches(word, [*known], n=1)
+    return f"Did you mean {close[0]}?" if close else ""
 
 
 def help_text() -> str:
@@ -118,6 +142,22 @@ def _under(heading: str, options: list[click.Option]) -> list[click.Option]:
     return options
 
 
+class _UnknownCommand(click.UsageError):
+    """The first word is no command. `words` are all that were given."""
+
+    def __init__(self, words: Sequence[str], ctx: click.Context) -> None:
+        super().__init__("there is no such command.", ctx)
+        self.words = words
+
+
+class _TooManyWords(click.UsageError):
+    """There is more than one prompt, most likely because of missing quotes. `words` are all of them."""
+
+    def __init__(self, words: Sequence[str], ctx: click.Context) -> None:
+        super().__init__("ask takes one prompt.", ctx)
+        self.words = words
+
+
 class Command(_Explained):
     """One command of the program. Its callback returns the parsed values, together with `fixed` ones."""
 
@@ -131,9 +171,25 @@ class Command(_Explained):
 
         super().__init__(name, params=list(params), callback=collect, help=self.manual.description, short_help=self.manual.summary)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments of this command into `ctx`. Raises `click.UsageError` when they are wrong."""
+        if self.name != "ask":
+            return super().parse_args(ctx, args)
+        ctx.allow_extra_args = True  # a prompt without quotes: the suggestion needs all of its words
+        more = super().parse_args(ctx, args)
+        if more and not ctx.resilient_parsing:
+            raise _TooManyWords([ctx.params["prompt"], *more], ctx)
+        return more
+
 
 class Program(_Explained, click.Group):
     """The program itself: it only chooses the command."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the first word names, and the other words. Raises `click.UsageError` when it names none."""
+        if args[0] not in self.commands and not ctx.resilient_parsing and not args[0].startswith("-"):
+            raise _UnknownCommand(args, ctx)
+        return super().resolve_command(ctx, args)
 
 
 class Place(click.Argument):
@@ -393,6 +449,33 @@ def _served_codex() -> list[click.Option]:
     ]
 
 
+def _broker() -> click.Option:
+    return _option(
+        "--broker",
+        metavar="URL",
+        help="the broker of the fleet: redis://HOST:PORT/DATABASE, or rediss:// for TLS (default: CLAUDE_TRANSPORT_BROKER)",
+    )
+
+
+def _hosted() -> list[click.Option]:
+    """The options of `worker` that say which sessions it takes."""
+    return [
+        _option("--capacity", **_COUNT, default=8, metavar="N", help="the most sessions at the same time"),
+        _option("--label", multiple=True, metavar="NAME", help="what this worker has, such as `gpu`; sessions ask for it; repeatable"),
+        _option("--token-file", metavar="FILE", help="the clients' tokens: lines of `NAME TOKEN` (default: no token is needed)"),
+        _option("--token-env", metavar="NAME", help="the environment variable that holds a token"),
+        _option("--secret-env", multiple=True, metavar="NAME", help="a variable that sessions may have as `secret:NAME`; repeatable"),
+        _option(
+            "--session-store",
+            metavar="STORE",
+            help="where transcripts go, so that other workers can go on: the path of an SQLite file, or redis:// (default: nowhere)",
+        ),
+        _option("--max-sessions", **_COUNT, default=16, metavar="N", help="sessions of one token at the same time"),
+        _option("--lease", **_SECONDS, default=15.0, metavar="SECONDS", help="after this silence another worker takes the sessions"),
+        _option("--drain-timeout", **_SECONDS, default=30.0, metavar="SECONDS", help="how long a drain waits for running turns to end"),
+    ]
+
+
 def _limits() -> list[click.Option]:
     return [
         _option(
@@ -404,6 +487,7 @@ def _limits() -> list[click.Option]:
     ]
 
 
+_BROKER: Final = ("CLAUDE_TRANSPORT_BROKER", "the URL of the broker, with its password, for programs without --broker")
 _INTERRUPTED: Final = ("130", "interrupted by Ctrl-C (143 by SIGTERM, 129 by SIGHUP)")
 _EXIT_CODES: Final = (
     ("0", "it worked"),
@@ -489,6 +573,49 @@ MANUAL: Final[Mapping[str, Manual]] = {
             ("0", "it was asked to end (SIGTERM, Ctrl-C) and ended"),
             ("1", "the gateway failed, or its URLs could not be printed"),
             ("2", "nothing was served (usage, configuration)"),
+        ),
+    ),
+    "worker": Manual(
+        summary="run sessions of a fleet on this machine",
+        description="Take sessions from the broker of a fleet, and run a claude for each. The name of the worker is printed on stdout, the "
+        "log goes to stderr. SIGTERM or Ctrl-C starts the drain: each session moves to another worker when its turn is over. A second "
+        "signal ends the drain at once.",
+        examples=(
+            "claude-transport worker --broker redis://127.0.0.1:6379/0 --capacity 16",
+            "claude-transport worker --label gpu --session-store transcripts.db --token-file tokens",
+        ),
+        environment=(
+            _BROKER,
+            _CLI_PATH,
+            ("the one that --token-env names", "a token; it is removed before sessions start"),
+            ("those that --secret-env names", "secrets of sessions; they are removed before sessions start"),
+            *_CREDENTIALS,
+            _CONFIG,
+            _TRACEBACK,
+        ),
+        files=(("FILE of --token-file", "lines of `NAME TOKEN`; refused if other users can read it"), _LOGIN),
+        exit_codes=(
+            ("0", "it was asked to end (SIGTERM, Ctrl-C) and ended"),
+            ("1", "the broker cannot be reached, or the name could not be printed"),
+            ("2", "nothing was served (usage, configuration)"),
+        ),
+    ),
+    "sessions": Manual(
+        summary="list the sessions and the workers of a fleet",
+        description="List the sessions of a fleet with their state and their worker, the workers with their load, and how many sessions "
+        "wait for a worker. With --stop, end one session.",
+        examples=(
+            "claude-transport sessions --broker redis://127.0.0.1:6379/0",
+            "claude-transport sessions --json | jq .waiting",
+            "claude-transport sessions --stop 1a3742c2e0f35b66",
+        ),
+        environment=(_BROKER, _TRACEBACK),
+        files=(("CA certificates of the system", "what a broker at rediss:// is checked with"),),
+        exit_codes=(
+            ("0", "it worked"),
+            ("1", "the broker cannot be reached, or the output could not be written"),
+            ("2", "nothing was done (usage, configuration, no such session)"),
+            _INTERRUPTED,
         ),
     ),
     "watch": Manual(
@@ -641,6 +768,7 @@ COMMANDS: Final = (
             _switch("-v", "--verbose", help="also list where claude was searched for"),
             _transport("report where `ask` with this choice would go"),
             _option("--timeout", **_SECONDS, default=60.0, metavar="SECONDS", help="stop the test after this time"),
+            _option("--broker", metavar="URL", help="examine the broker of a fleet, and no claude"),
         ],
     ),
     Command(
@@ -654,6 +782,27 @@ COMMANDS: Final = (
             *_under("Limits", _limits()),
             _backend(),
             _switch("-v", "--verbose", help="log every event"),
+        ],
+    ),
+    Command(
+        "worker",
+        [
+            _broker(),
+            _switch("--offline", help="run the simulated Claude: no claude, no network, no key"),
+            _switch("--json", help="write the log as lines of JSON"),
+            *_under("Sessions", _hosted()),
+            *_under("Claude", _served()),
+            _backend(),
+            _switch("-v", "--verbose", help="log every event"),
+        ],
+    ),
+    Command(
+        "sessions",
+        [
+            _broker(),
+            _option("--stop", metavar="ID", help="ask the worker of this session to end it, and list nothing"),
+            _switch("--json", help="print the lists as one JSON object"),
+            _backend(),
         ],
     ),
     Command(

@@ -24,13 +24,13 @@ import msgspec
 
 from claude_transport.app.arguments import split_rules
 from claude_transport.app.event_loop import run_interruptibly, run_on, while_ticking
-from claude_transport.app.failures import EXIT_FAILED, EXIT_OK, PROGRAM
+from claude_transport.app.failures import EXIT_FAILED, EXIT_OK, NO_ANSWER, PROGRAM
 from claude_transport.app.render import AnswerReader, Face, Remark, ToolCall, Words, gist_of, summarize
 from claude_transport.app.standard_streams import write_remark
 from claude_transport.app.terminal import choose_look, is_terminal, one_line, open_progress, visible
 from claude_transport.client.questions import Allow, CallbackContext, Deny
 from claude_transport.completion.call import announce, stream
-from claude_transport.completion.classification import classify_result
+from claude_transport.completion.classification import classify_result, with_address
 from claude_transport.completion.completion import Completion
 from claude_transport.completion.readiness import PreflightReport, find_config_dir, preflight
 from claude_transport.completion.resolution import AgentChoice, AgentKind
@@ -120,7 +120,9 @@ def check_program(args: SimpleNamespace) -> None:
 def read_prompt(given: str | None) -> str:
     """Return the given prompt, or read stdin for `-` and None. Raises `ConfigurationError` if there is no prompt."""
     if given is None and is_terminal(sys.stdin):
-        raise ConfigurationError("there is no PROMPT, and stdin is not a pipe", option="prompt")
+        raise ConfigurationError(
+            "there is no PROMPT, and stdin is not a pipe. Give one in quotes, or pipe a text into stdin.", option="prompt"
+        )
     try:
         # an argument is bytes; the locale (LC_ALL=C) may have decoded them as something else than UTF-8
         from_stdin = given is None or given == "-"
@@ -130,7 +132,7 @@ def read_prompt(given: str | None) -> str:
     except OSError as error:
         raise ConfigurationError(f"stdin cannot be read: {error.strerror or error}", option="prompt") from error
     if not prompt.strip():
-        raise ConfigurationError("the prompt is empty", option="prompt")
+        raise ConfigurationError("the prompt is empty. Give one in quotes, or pipe a text into stdin.", option="prompt")
     return prompt
 
 
@@ -221,13 +223,9 @@ def _choose_path(args: SimpleNamespace, options: ClaudeOptions) -> PreflightRepo
     if named:
         return report  # the start of the named program reports its own problems
     if report.agent == "codex" and report.code == CLINotFoundError.code:
-        from claude_transport.codex.discovery import ADVICE
-
-        raise CLINotFoundError("Codex CLI not found.", searched=report.searched, advice=ADVICE)
-    if report.code == "config.no_auth_path":
-        raise CLINotFoundError(
-            report.problem, searched=report.searched, code=report.code, advice="Set ANTHROPIC_API_KEY, or install claude."
-        )
+        raise CLINotFoundError(report.problem, searched=report.searched)
+    if report.code == "config.no_auth_path" and report.choice != "api":
+        raise CLINotFoundError(report.problem, searched=report.searched, code=report.code)
     return report.raise_for_problem()
 
 
@@ -271,14 +269,14 @@ async def _converse(args: SimpleNamespace, prompt: str | list[str], transport: T
     answers = [result] if isinstance(prompt, str) else reader.results
     expected = 1 if isinstance(prompt, str) else len(prompt)
     if result is None or len(answers) < expected:  # only after the timeout: otherwise a missing result has raised already
-        raise MissingResult(f"no answer in {args.timeout:g} s", code="exec.cli.timeout", category="timeout")
+        raise MissingResult(f"no answer in {args.timeout:g} s. {NO_ANSWER}", code="exec.cli.timeout", category="timeout")
     if _wants_summary(args):
         seconds = time.monotonic() - started
         face.say(summarize(result, model=reader.model, seconds=seconds, look=face.look, tokens=reader.tokens), style="dim")
     for answer in answers:  # the first failure says most
         failure = None if answer is None else classify_result(answer)
         if failure is not None:
-            raise failure
+            raise with_address(failure, os.environ.get("ANTHROPIC_BASE_URL"))
     return EXIT_OK
 
 

@@ -63,8 +63,14 @@ HARMLESS: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT", "SY
 def run(args: SimpleNamespace) -> int:
     """Examine, report on stdout, and return the exit code: 0 the test worked, 1 something does not work, 2 there is no claude.
 
+    With `--broker` it examines that instead: 0 a fleet can run on it, 1 it should not.
+
     Raises `ConfigurationError` if the home directory is unknown.
     """
+    if args.broker is not None:
+        from claude_transport.app.doctor_broker import examine
+
+        return run_on(args.backend, lambda: examine(args.broker, as_json=args.json))
     find_config_dir(os.environ)  # raises before anything else is tried
     return run_on(args.backend, lambda: _Doctor(args).examine())
 

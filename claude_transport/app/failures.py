@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import traceback
 from collections.abc import Iterator
@@ -18,14 +19,15 @@ from claude_transport.errors import (
     AuthFailed,
     BillingFailed,
     ClaudeTransportError,
+    CLIJSONDecodeError,
     CLINotFoundError,
     CLIVersionMismatch,
     ConfigurationError,
     ConnectTimeout,
     ModelNotFound,
-    NotExecutableError,
     Overloaded,
     ProcessError,
+    PromptTooLong,
     RateLimited,
     ResultError,
     SpawnError,
@@ -45,10 +47,18 @@ EXIT_USAGE: Final = 2
 EXIT_MODEL: Final = 3
 EXIT_INTERRUPTED: Final = 130
 
+NO_ANSWER: Final = "Allow more time with --timeout; `claude-transport doctor` says if the agent works at all."
+"""What to do after `--timeout`."""
+
 TRACEBACK: Final = "CLAUDE_TRANSPORT_TRACEBACK"
 
 _LAST_WORDS = 5
 """Lines of the CLI's stderr that are shown when it died. `--verbose` shows all of them at once."""
+
+_SUFFIX: Final = re.compile(r" \(transport=(\w+), category=[\w-]+\)$")
+_SENTENCES: Final = re.compile(r"(?<=[.!?]) (?=[A-Z`])")
+_REMEDY_AFTER_PROSE: Final = re.compile(r" (?=Run `[^`]*--version`: it must|Check that the Claude CLI, or)")  # prose may have sentences
+_NO_KEY: Final = "Neither ANTHROPIC_API_KEY nor ANTHROPIC_AUTH_TOKEN is set. Set ANTHROPIC_API_KEY, or use `--transport cli` with a login."
 
 _BEFORE_ANYTHING_RAN = (ConfigurationError, UsageError, SpawnError, CLIVersionMismatch)
 _MODEL_SIDE = (AuthFailed, AuthenticationError, BillingFailed, RateLimited, Overloaded, APIFailed, ModelNotFound)
@@ -56,19 +66,17 @@ _MODEL_SIDE = (AuthFailed, AuthenticationError, BillingFailed, RateLimited, Over
 _REMEDIES: tuple[tuple[type[BaseException], str], ...] = (
     (CLIVersionMismatch, "Update claude (`claude update`), or do not use the option."),
     (WrongLibcError, "Install the claude for this system's C library (musl or glibc)."),
-    (NotExecutableError, "Make the file executable (chmod +x), or name another one with --cli-path."),
-    (AuthFailed, "Log in (`claude`, then /login), or set ANTHROPIC_API_KEY; `claude-transport doctor` says which credential is used."),
-    (BillingFailed, "Check the account's credit; `claude-transport doctor` says which account would pay."),
+    (AuthFailed, "Log in (`claude`, then /login), or set ANTHROPIC_API_KEY. `claude-transport doctor` says which credential is used."),
+    (BillingFailed, "Check the account's credit. `claude-transport doctor` says which account would pay."),
     (ModelNotFound, "Choose another model with --model."),
     (RateLimited, "Wait, or choose a smaller model with --model."),
-    (Overloaded, "Try again in a few minutes."),
     (ConnectTimeout, "`claude-transport doctor` tests claude without your settings, against an API on this machine."),
+    (ProcessError, "`claude-transport doctor` tests claude without your settings, against an API on this machine."),
 )
 
 _CODEX_REMEDIES: tuple[tuple[type[BaseException], str], ...] = (
     (AuthFailed, "Log in (`codex login`), or set the key that the configuration of Codex names."),
     (BillingFailed, "Check the account's credit; `codex login status` says which account is used."),
-    (NotExecutableError, "Make the file executable (chmod +x), or name another one with --codex-path."),
     (ConnectTimeout, "`codex app-server` did not answer; run `codex` once by hand to see what it says."),
 )
 """What to do where Codex answered, if it is something else."""
@@ -97,39 +105,51 @@ def exit_code_of(error: BaseException) -> int:
 
 
 def describe_failure(error: BaseException) -> str:
-    """Return what happened, in one line, without the code."""
+    """Return what happened, in one line, without the code and without what to do."""
+    return _split(error)[0]
+
+
+def _split(error: BaseException) -> tuple[str, str]:
+    """Return the first sentence of the message, which says what happened and why, and the rest, which says what to do."""
     if not isinstance(error, ClaudeTransportError):
-        return printable(f"unexpected {type(error).__name__}: {str(error).partition(chr(10))[0]}")
-    text = str(error)
-    if isinstance(error, CLINotFoundError):
-        text = text.replace(error.advice, "").replace(f" ({'; '.join(error.searched)})", "")  # the hints have both, line by line
-    if isinstance(error, ResultError):
-        text = text.partition(" (transport=")[0]  # details for logs; here the code says the same
-    return printable(text).strip() or type(error).__name__
+        return printable(f"unexpected {type(error).__name__}: {str(error).partition(chr(10))[0]}"), ""
+    text = printable(_SUFFIX.sub("", str(error))).strip()  # details for logs; here the code says the same
+    if isinstance(error, CLINotFoundError) and error.advice and error.advice in text:
+        return text.replace(error.advice, "").strip(), error.advice
+    parts = (_REMEDY_AFTER_PROSE if isinstance(error, CLIJSONDecodeError) else _SENTENCES).split(text, maxsplit=1)
+    return parts[0] or type(error).__name__, "".join(parts[1:])
 
 
 def remedy_for(error: BaseException) -> str:
     """Return what to do about an error, or an empty string if nothing sensible is known."""
-    if isinstance(error, CLINotFoundError):
-        return error.advice
     if not isinstance(error, ClaudeTransportError):
         return f"This is a bug. {TRACEBACK}=1 shows where it happened; please report it."
+    said = re.sub(r"\b(cli|codex)_path\b", r"--\1-path", _split(error)[1])
     if isinstance(error, RateLimited) and error.resets_at is not None:
         return f"The limit lifts at {error.resets_at.astimezone():%Y-%m-%d %H:%M %Z}."
+    if isinstance(error, AuthFailed) and isinstance(error, ResultError) and _transport_of(error) == "api":
+        return (
+            _NO_KEY
+            if type(error.__cause__).__name__ == "CredentialsError"
+            else "Check ANTHROPIC_API_KEY, or use `--transport cli` with a login."
+        )
     table = _CODEX_REMEDIES + _REMEDIES if _agent_of(error) == "codex" else _REMEDIES
     known = next((remedy for kind, remedy in table if isinstance(error, kind)), "")
+    if said and not (known and isinstance(error, ResultError | ConnectTimeout)):
+        return f"{said} {known}".strip()
     return known or ("The same call may work if you try again." if error.retryable else "")
 
 
-def hints_for(error: BaseException) -> Iterator[str]:
-    """Yield the lines below the message: which places were searched, what the CLI said, what to do."""
-    if isinstance(error, CLINotFoundError):
+def hints_for(error: BaseException, *, verbose: bool = False) -> Iterator[str]:
+    """Yield the lines below the message: what the CLI said, what to do, and with `verbose` which places were searched."""
+    chosen = isinstance(error, CLINotFoundError) and len(error.searched) == 1 and "names" not in str(error)
+    if isinstance(error, CLINotFoundError) and error.searched and (verbose or chosen):
         yield "Looked at:"
-        yield from (f"  {printable(place)}" for place in error.searched or ("no place at all",))
-    if isinstance(error, _MODEL_SIDE) and isinstance(error, ResultError):
-        said = getattr(error.result, "result", None)
+        yield from (f"  {printable(place)}" for place in dict.fromkeys(error.searched))
+    if isinstance(error, (*_MODEL_SIDE, PromptTooLong)) and isinstance(error, ResultError):
+        said = getattr(error.result, "result", None) or _said_by_the_api(error)
         if said:
-            yield f"{'codex' if _agent_of(error) == 'codex' else 'claude'} says: {printable(said.strip().partition(chr(10))[0])}"
+            yield f"{_speaker_of(error)} says: {printable(_without_secrets(said).strip().partition(chr(10))[0])}"
     tail = error.stderr_tail if isinstance(error, ProcessError | ConnectTimeout) else ""
     if tail:
         yield "Its last words:"
@@ -137,6 +157,26 @@ def hints_for(error: BaseException) -> Iterator[str]:
     remedy = remedy_for(error)
     if remedy:
         yield remedy
+    if isinstance(error, CLINotFoundError) and len(error.searched) > 1 and not verbose:
+        yield "--verbose lists the places that were searched."
+
+
+def _said_by_the_api(error: ResultError) -> str:
+    """Return the `message` of the API's answer; empty when it gave none."""
+    body = getattr(error.__cause__, "body", None)
+    inner = body.get("error") if isinstance(body, dict) else None
+    said = inner.get("message") if isinstance(inner, dict) else None
+    return said if isinstance(said, str) else ""
+
+
+def _speaker_of(error: ClaudeTransportError) -> str:
+    return "the API" if _transport_of(error) == "api" else "codex" if _agent_of(error) == "codex" else "claude"
+
+
+def _transport_of(error: BaseException) -> str:
+    """Return the path of the call that failed."""
+    found = _SUFFIX.search(str(error))
+    return "cli" if found is None else found[1]
 
 
 def _agent_of(error: BaseException) -> str:
@@ -154,20 +194,24 @@ def _without_secrets(text: str) -> str:
     return redactor_knowing([os.environ]).text(text)
 
 
-def report_failure(error: BaseException) -> int:
-    """Write the error to stderr, with its traceback if `CLAUDE_TRANSPORT_TRACEBACK=1`, and return the exit code."""
+def report_failure(error: BaseException, *, verbose: bool = False) -> int:
+    """Write the error to stderr, with its traceback if `CLAUDE_TRANSPORT_TRACEBACK=1`, and return the exit code.
+
+    With `verbose`, every place that was searched for a program is listed.
+    """
     error = told(error)
     code = error.code if isinstance(error, ClaudeTransportError) else "internal"
-    lines = [f"{PROGRAM}: {describe_failure(error)} [{code}]", *(f"  {line}" for line in hints_for(error))]
+    lines = [f"{PROGRAM}: {describe_failure(error)} [{code}]", *(f"  {line}" for line in hints_for(error, verbose=verbose))]
     if os.environ.get(TRACEBACK) == "1":
         lines.insert(0, printable_lines("".join(traceback.format_exception(error)), indent=""))
     _write(lines)
     return exit_code_of(error)
 
 
-def report_usage(mistake: str, *, command: str) -> int:
+def report_usage(mistake: str, hint: str = "", *, command: str) -> int:
     """Write a mistake on the command line to stderr, and return exit code 2. `command` is the command that has the `--help` for it."""
-    _write([f"{PROGRAM}: {printable(mistake)} [{UsageError.code}]", f"  See `{command} --help`."])
+    hints = [f"  {printable(hint)}"] if hint else []
+    _write([f"{PROGRAM}: {printable(mistake)} [{UsageError.code}]", *hints, f"  See `{command} --help`."])
     return EXIT_USAGE
 
 

@@ -65,7 +65,7 @@ def _run_with_click(argv: Sequence[str]) -> int:
         import click
     except ModuleNotFoundError as error:
         raise ConfigurationError(f"the program needs the package click, which is not installed: {_INSTALL}", option="click") from error
-    from claude_transport.app.arguments import help_text, parse
+    from claude_transport.app.arguments import explain_mistake, help_text, parse
 
     instruction = os.environ.get(COMPLETE_VARIABLE)
     if instruction:
@@ -78,11 +78,17 @@ def _run_with_click(argv: Sequence[str]) -> int:
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.UsageError as mistake:
-        return report_usage(mistake.format_message(), command=PROGRAM if mistake.ctx is None else mistake.ctx.command_path)
+        what, hint = explain_mistake(mistake)
+        return report_usage(what, hint, command=PROGRAM if mistake.ctx is None else mistake.ctx.command_path)
     if args is None:
         write_remark(help_text())
         return EXIT_USAGE
-    return _find_command(args.command)(args)
+    try:
+        return _find_command(args.command)(args)
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # noqa: BLE001 - as in `_run()`, and here it is known what the user wants to see
+        return report_failure(error, verbose=getattr(args, "verbose", False))
 
 
 def _find_command(name: str) -> Callable[[SimpleNamespace], int]:
@@ -91,6 +97,10 @@ def _find_command(name: str) -> Callable[[SimpleNamespace], int]:
             from claude_transport.app.doctor import run
         case "serve":
             from claude_transport.app.serve import run
+        case "worker":
+            from claude_transport.app.worker import run
+        case "sessions":
+            from claude_transport.app.sessions import run
         case "watch":
             from claude_transport.app.watch import run
         case "inspect":

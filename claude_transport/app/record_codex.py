@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import anyio
 
 from claude_transport.app.event_loop import while_ticking
-from claude_transport.app.failures import EXIT_OK
+from claude_transport.app.failures import EXIT_OK, NO_ANSWER
 from claude_transport.app.render import Face, ToolCall, Words
 from claude_transport.codex.conversation import NewText
 from claude_transport.codex.messages import CodexNotification, ItemStarted
@@ -65,7 +65,7 @@ class CodexRecording:
             ):  # a reader that has stopped reading must not keep the program alive
                 await self._face.finish()
         if scope.cancelled_caught:
-            raise MissingResult(f"no answer in {self._args.timeout:g} s", code="exec.cli.timeout", category="timeout")
+            raise MissingResult(f"no answer in {self._args.timeout:g} s. {NO_ANSWER}", code="exec.cli.timeout", category="timeout")
         return EXIT_OK
 
     async def _converse(self) -> None:

@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 
 from claude_transport.app.event_loop import run_interruptibly, run_on
-from claude_transport.app.failures import EXIT_OK
+from claude_transport.app.failures import EXIT_OK, PROGRAM
 from claude_transport.app.standard_streams import write_remark
 from claude_transport.app.terminal import Output, is_terminal, visible
 from claude_transport.errors import ProcessError, TransportClosed
@@ -27,6 +27,8 @@ def run(args: SimpleNamespace) -> int:
     Raises `ExpectationFailed` if the host does not say what the tape has next.
     """
     transport = ReplayTransport(args.tape, speed=args.speed)
+    if is_terminal(sys.stdin):
+        write_remark(f"{PROGRAM}: replay waits for the lines of a host program on stdin, as JSON; Ctrl-D ends them")
     return run_on(args.backend, partial(_play, transport))
 
 

@@ -26,6 +26,7 @@ from claude_transport.gateway.choices import DEFAULT_CHOICES
 from claude_transport.gateway.door import GatewayLimits, GatewayTokens
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.gateway.serving import GatewaySettings, serve
+from claude_transport.launch.discovery import find_cli
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.printable import printable, printable_lines
 
@@ -48,7 +49,7 @@ def run(args: SimpleNamespace) -> int:
         raise ConfigurationError("--offline and --cli-path name two different programs. Give one of them.", option="cli_path")
     settings: GatewaySettings = {
         "listen": args.listen,
-        "tokens": _tokens(args),
+        "tokens": read_tokens(args),
         "ssl_context": _ssl_context(args),
         "origins": args.origin,
         "hosts": args.host_name,
@@ -67,8 +68,19 @@ async def _serve(args: SimpleNamespace, settings: GatewaySettings) -> int:
     with ExitStack() as stack:
         stack.enter_context(log_to_stderr(as_json=args.json, verbose=args.verbose))
         options = _codex_options(args) if args.agent == "codex" else _claude_options(args, stack)
+        _check_program(options)
         await serve(options, on_started=_announce, **settings)
     return EXIT_OK
+
+
+def _check_program(options: ClaudeOptions | CodexOptions) -> None:
+    """Raise `CLINotFoundError` or `NotExecutableError` when no session could be started. Otherwise only the clients would learn of it."""
+    if isinstance(options, ClaudeOptions):
+        find_cli(options.cli_path, env=os.environ)
+    else:
+        from claude_transport.codex.discovery import find_codex
+
+        find_codex(options.codex_path, env=os.environ)
 
 
 def _claude_options(args: SimpleNamespace, stack: ExitStack) -> ClaudeOptions:
@@ -116,7 +128,8 @@ def _announce(gateway: Gateway) -> None:
         write_out(url)
 
 
-def _tokens(args: SimpleNamespace) -> GatewayTokens:
+def read_tokens(args: SimpleNamespace) -> GatewayTokens:
+    """Return the tokens that the command line names. The variable of one is taken out of the environment."""
     tokens = GatewayTokens()
     if args.token_file is not None:
         tokens = tokens.joined(GatewayTokens.from_file(args.token_file))

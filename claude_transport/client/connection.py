@@ -18,11 +18,10 @@ import anyio
 import anyio.lowlevel
 
 from claude_transport.background import BackgroundTask, HostLoop, clock_here, is_being_cancelled_here
-from claude_transport.client.reports import CloseReport, guarded, raised_again, refuse_stray, translated
+from claude_transport.client.reports import CloseReport, ended_before_answer, guarded, raised_again, refuse_stray, translated
 from claude_transport.errors import (
     ClaudeTransportError,
     CLIConnectionError,
-    ConnectionLost,
     ConnectTimeout,
     ControlRequestFailed,
     ControlTimeout,
@@ -355,7 +354,9 @@ class Connection:
         if scope.cancelled_caught:
             if self._given_up:
                 raise TransportClosed("the query was closed while it was connecting")
-            raise ConnectTimeout(f"not connected in {timeout:g} s", waited=timeout)
+            raise ConnectTimeout(
+                f"not connected in {timeout:g} s. Allow more time with initialize_timeout, or try the address by hand.", waited=timeout
+            )
 
     def batches(self) -> Batches:
         """Return the lines of the peer, in batches, to be read inside `async with`."""
@@ -428,7 +429,7 @@ class Connection:
         self.error = error
         self.lost_turns = self._conversation.open_turns
         self._dropped_tasks = dict(self._conversation.background_agents)
-        cause = error or ConnectionLost("the conversation ended before the request was answered")
+        cause = error or ended_before_answer(self.info)
         for request in self._pending.values():
             request.settle(cause)
         self._fail_writing(self.gone("the conversation has ended"))
@@ -485,9 +486,9 @@ class Connection:
         """Raise when nothing can be asked: not started, closed, ended, or called in another event loop."""
         self.check_loop()
         if self.task is None and not self.close_requested.is_set():
-            raise NotConnected("start() has not been called")
+            raise NotConnected("start() has not been called: use `async with`, or await start() first")
         if self.ended.is_set():
-            raise self.gone("the conversation has ended") from self.error
+            raise self.gone("the conversation has ended: make a new Query to go on") from self.error
         if self.close_requested.is_set():
             raise TransportClosed("the query is closed")
 
@@ -761,7 +762,9 @@ class Connection:
             tail = self.info.stderr_tail
             raise ControlTimeout(f"no answer to {request.subtype} in {timeout:g} s", waited=timeout, stderr_tail=tail, **names)
         if not response.ok:
-            raise ControlRequestFailed(response.error or f"{request.subtype} was refused", error_code=response.error_code, **names)
+            refused = ControlRequestFailed(response.error or f"{request.subtype} was refused", error_code=response.error_code, **names)
+            refused.add_note(f"claude refused the request {request.subtype}; correct its fields, or leave it out")
+            raise refused
         return response
 
     def settle_request(self, request_id: str, outcome: ControlResponse | ClaudeTransportError) -> None:

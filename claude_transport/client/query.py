@@ -26,6 +26,7 @@ from claude_transport.client.questions import CanUseToolCallback, HookMatcher, O
 from claude_transport.client.reports import (
     CallbackFailures,
     CloseReport,
+    Prose,
     ResumePoint,
     cause_of_end,
     check_fields,
@@ -121,7 +122,8 @@ class Query(Controls):
         check_number("initialize_timeout", initialize_timeout, positive=True)
         check_number("transport_close_timeout", transport_close_timeout, positive=False)
         check_number("max_buffered_bytes", max_buffered_bytes, positive=True)
-        self._failures = CallbackFailures(functools.partial(redactor_for, transport, confidential=mcp_servers))
+        self._make_redactor = functools.partial(redactor_for, transport, confidential=mcp_servers)
+        self._failures = CallbackFailures(self._make_redactor)
         self._mcp = McpServers(mcp_servers, on_failure=self._failures.note, tell=self._tell_for_mcp)
         self._questions = Questions(can_use_tool, hooks, on_request, on_error=on_callback_error, mcp=self._mcp, failures=self._failures)
         own = {"agents": agents, "hooks": self._questions.hook_config, "sdkMcpServers": list(self._mcp.names) or None}
@@ -129,6 +131,7 @@ class Query(Controls):
         self._timeout = initialize_timeout
         self._conversation = Conversation()
         self._connection = Connection(transport, self._conversation, close_timeout=transport_close_timeout)
+        self._prose: Prose | None = None
         self._storage = Storage(self._connection, max_buffered_bytes=max_buffered_bytes)
         self._compatibility = Compatibility(self._connection, self._conversation)
         self._shadowing = Shadowing(
@@ -554,7 +557,8 @@ class Query(Controls):
             self._questions.check_hooks(initialization, version=self._compatibility.version, asked=asked)
             await self._set_mcp_servers()
         except ControlTimeout as exc:
-            message = f"no answer to {exc.subtype} in {exc.waited:g} s"
+            what = f"no answer to {exc.subtype} in {exc.waited:g} s"
+            message = f"{what}. Allow more time with initialize_timeout, or try `claude-transport doctor`."
             timeout = ConnectTimeout(message, waited=exc.waited, stderr_tail=connection.info.stderr_tail)
             timeout.__cause__ = exc
             connection.fail_start(timeout)
@@ -663,11 +667,12 @@ class Query(Controls):
         return is_enough
 
     def _report_unreadable(self, messages: Sequence[Message]) -> None:
-        """Tell the transport about the lines that held no message."""
+        """Keep the first line that held no message, and tell the transport about all of them."""
         on_failure = self._connection.terms.on_failure
-        if on_failure is not None:
-            for message in messages:
-                if isinstance(message, DecodeFailure | OversizedMessage):
+        for message in messages:
+            if isinstance(message, DecodeFailure | OversizedMessage):
+                self._prose = self._prose or Prose.of(message)
+                if on_failure is not None:
                     on_failure(message)
 
     def _perform_due(self) -> None:
@@ -808,11 +813,14 @@ class Query(Controls):
             if not isinstance(action, Start):
                 self._perform(action)
         self._due = ()
-        error = cause_of_end(error, last=self._conversation.last_result, counters=self._decoder.counters)
+        error = cause_of_end(error, last=self._conversation.last_result, counters=self._decoder.counters, explain=self._explain_prose)
         self._connection.end(error)
         for action in self._conversation.ended():
             self._perform(action)
         self._storage.end(error)
+
+    def _explain_prose(self) -> ClaudeTransportError | None:
+        return None if self._prose is None else self._prose.error(self._connection.info, self._make_redactor())
 
 
 class QueryOptions(TypedDict, total=False):

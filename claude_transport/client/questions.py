@@ -53,6 +53,8 @@ agreed. So the time of this program must be over first, also when it is busy."""
 _LONGEST_HOOK_TIMEOUT = 2_000_000.0
 """Seconds. The timers of the CLI end at once beyond 2**31 milliseconds, which is a little more."""
 
+_DEFERRED_TWICE = "a tool call that is deferred twice does not run"
+
 MAX_QUESTIONS = 10_000
 """Callbacks that work at the same time. A CLI asks a few dozen questions at most before it waits for an answer."""
 
@@ -171,6 +173,7 @@ class Questions:
         self._open: dict[str, Question] = {}
         self._working = 0
         self._working_bytes = 0
+        self._deferral_problem = _deferral_problem(None)
         kinds = {"can_use_tool": can_use_tool is not None, "hooks": self._hooks.config is not None, "mcp": bool(mcp.names)}
         self.kinds: frozenset[str] = frozenset(kind for kind, there in kinds.items() if there)
         """What these callbacks can answer, as `Client.answers` names it."""
@@ -203,8 +206,10 @@ class Questions:
                 option="hooks",
             )
         if initialization.hook_on_failure_supported is True:
+            self._deferral_problem = None
             return
         version = initialization.claude_code_version or version
+        self._deferral_problem = _deferral_problem(version)
         for event in self.guards:
             denial = f"hook.{event}.denial"
             require(denial, version=version)
@@ -332,7 +337,8 @@ class Questions:
     async def _line_for(self, question: Question) -> tuple[bytes, BaseException | None]:
         """Return the line that answers the question, and what the callback raised, if that is a failure."""
         try:
-            return encode_control_success(question.request_id, await self._response_to(question)), None
+            response = self._without_deferral(question, await self._response_to(question))
+            return encode_control_success(question.request_id, response), None
         except BaseException as exc:
             error = without_cancellation(exc)
             if error is None:
@@ -342,6 +348,17 @@ class Questions:
                 return encode_control_error(question.request_id, str(error.args[0]), error.error_code), None  # how on_request refuses
             self._failures.note(self._name_of(question), error)
             return self._line_for_failure(question, type(error).__name__), error
+
+    def _without_deferral(self, question: Question, response: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Return `response`, or a denial in place of a hook's `defer`, when the CLI may later run the call that it defers."""
+        specific = response.get("hookSpecificOutput") if response and isinstance(question.request.request, HookCallback) else None
+        is_deferral = isinstance(specific, Mapping) and specific.get("permissionDecision") == "defer"
+        if not is_deferral or self._deferral_problem is None:
+            return response
+        from claude_transport.protocol.hooks import denial_of  # loaded with the first hook
+
+        self._failures.note(self._name_of(question), what=self._deferral_problem)
+        return denial_of("PreToolUse", self._deferral_problem)
 
     def _is_for_a_guard(self, question: Question) -> bool:
         """Return whether can_use_tool is asked, or a hook that can say no: a registered one, or one that `initialize=` named."""
@@ -498,6 +515,19 @@ def _checked_timeout(event: str, timeout: object) -> float | None:
             option="hooks",
         )
     return float(timeout)  # type: ignore[arg-type]
+
+
+def _deferral_problem(version: str | None) -> str | None:
+    """Return why a tool call must not be deferred on this CLI; None when it may be.
+
+    A session that is resumed asks the hook again. CLI 2.1.191 and older run the call when the hook then defers it once more. A CLI that
+    tells no version is an old one.
+    """
+    is_safe = supports(_DEFERRED_TWICE, version=version)
+    if is_safe or (is_safe is None and version is not None):
+        return None
+    claude = "a claude of unknown version" if version is None else f"claude {version}"
+    return f"the call is denied, not deferred: {claude} may run it when it is resumed. Update claude to 2.1.257 or newer"
 
 
 def _late(limit: float) -> str:

@@ -13,7 +13,7 @@ import math
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 import anyio
 import msgspec
@@ -23,12 +23,19 @@ from claude_transport.errors import ClaudeTransportError, CLIJSONDecodeError, Co
 from claude_transport.launch.rules import check_agent_rules, check_skills
 from claude_transport.printable import printable, printable_lines
 from claude_transport.protocol.codec import DecodeCounters
+from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage
 from claude_transport.protocol.messages import ResultMessage
 from claude_transport.protocol.redaction import Redactor
+from claude_transport.transport import TransportInfo
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_PROSE_BYTES: Final = 4096
+"""Bytes that are kept of a first line that held no message."""
+_SHOWN_CHARS: Final = 200
+"""Characters of it in the message of an error."""
 
 
 class InterruptOutcome(StrEnum):
@@ -145,18 +152,69 @@ def raised_again(error: ClaudeTransportError) -> BaseException:
 
 
 def cause_of_end(
-    error: ClaudeTransportError | None, *, last: ResultMessage | None, counters: DecodeCounters
+    error: ClaudeTransportError | None,
+    *,
+    last: ResultMessage | None,
+    counters: DecodeCounters,
+    explain: Callable[[], ClaudeTransportError | None],
 ) -> ClaudeTransportError | None:
     """Return the error that ended the stream; None when it ended well.
 
-    `error` is what the transport raised, `last` the last result, and `counters` tell whether any line was a message.
+    `error` is what the transport raised, `last` the last result, and `counters` tell whether any line was a message. `explain` makes the
+    error for a peer of which no line was.
     """
     if isinstance(error, ProcessError) and error.exit_code == 1 and last is not None and last.is_error is True:
         return None  # not a crash: after a failed result, the CLI exits with code 1 (docs/reference/protocol.md#exit-codes)
     messages = counters.typed + counters.salvaged + counters.unknown + counters.lossy
     if error is None and not messages and counters.noise + counters.malformed:
-        return CLIJSONDecodeError("the peer ended, and none of its output was a JSON message")
+        return explain()
     return error
+
+
+class Prose(NamedTuple):
+    """The first line that held no message. A peer that sends nothing else may be another program, which explains itself there."""
+
+    line: bytes
+    line_number: int | None
+
+    @classmethod
+    def of(cls, failure: DecodeFailure | OversizedMessage) -> Prose:
+        """Keep the beginning of the line."""
+        return cls(bytes(failure.raw[:_PROSE_BYTES]), getattr(failure, "line_number", None))
+
+    def error(self, info: TransportInfo, redactor: Redactor) -> CLIJSONDecodeError:
+        """Return the error for a peer that has ended, and whose output was nothing but such lines."""
+        # redacted before it is cut: half a key does not look like one
+        shown = printable(redactor.text(self.line.decode("utf-8", "backslashreplace")).strip(), at_most=_SHOWN_CHARS)
+        return CLIJSONDecodeError(
+            f"{end_of(info)}, and none of its output was a message of the Claude CLI. It began with {shown!r}. {check_peer(info)}",
+            line=self.line,
+            line_number=self.line_number,
+        )
+
+
+def end_of(info: TransportInfo) -> str:
+    """Return how the peer ended, in words: its program, or what is known of it, and the exit code."""
+    if info.exit_code is not None:
+        return f"{info.cli_path or 'the process'} ended with exit code {info.exit_code}"
+    return f"{info.cli_path or 'the peer'} closed the connection"
+
+
+def check_peer(info: TransportInfo) -> str:
+    """Return what to do about a peer that does not speak like a Claude CLI."""
+    if info.cli_path is None:
+        return "Check that the Claude CLI, or a gateway to it, is at the other end."
+    return (
+        f"Run `{info.cli_path} --version`: it must answer `… (Claude Code)`. "
+        "If it does not, name another program (cli_path, CLAUDE_CLI_PATH)."
+    )
+
+
+def ended_before_answer(info: TransportInfo) -> ConnectionLost:
+    """Return the error for the requests that a peer had not answered when it ended well."""
+    if not info.bytes_read and not info.lines_read and info.exit_code is not None:
+        return ConnectionLost(f"{end_of(info)} and said nothing: it is probably no Claude CLI. {check_peer(info)}")
+    return ConnectionLost(f"the conversation ended before the request was answered: {end_of(info)}. Start a new session and ask again.")
 
 
 # Checks of arguments

@@ -431,7 +431,11 @@ class Turn:
         recent = self.recent.messages()
         if self._state is TurnState.DROPPED:
             return MissingResult("the message was cancelled before Claude worked on it", messages=recent, code="result.cancelled")
-        return MissingResult("the conversation ended before this turn had a result", messages=recent)
+        return MissingResult(
+            "the conversation ended before this turn had a result. "
+            "The turn may have changed something: check that before you send the prompt again.",
+            messages=recent,
+        )
 
 
 class Storage:

@@ -1,5 +1,6 @@
 # Written by docs/generate_names.py from the table in __init__.py: do not edit.
 
+from claude_transport.completion.blocking import complete_sync as complete_sync
 from claude_transport.completion.call import CompletionStream as CompletionStream
 from claude_transport.completion.call import complete as complete
 from claude_transport.completion.call import stream as stream
@@ -22,6 +23,7 @@ __all__ = [
     "PreflightReport",
     "Resolution",
     "complete",
+    "complete_sync",
     "partial_completion",
     "preflight",
     "read_login_status",

@@ -13,14 +13,20 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import anyio
 import msgspec
 
-from claude_transport.completion.classification import classify_api_exception, classify_api_refusal
+from claude_transport.completion.classification import (
+    classify_api_exception,
+    classify_api_refusal,
+    classify_reported,
+    with_address,
+)
 from claude_transport.completion.models import cost_of
 from claude_transport.completion.readiness import check_billing
 from claude_transport.completion.request import CompletionRequest, api_environment, find_credential
 from claude_transport.completion.resolution import TransportKind
-from claude_transport.errors import APIFailed, ClaudeTransportError, PromptTooLong, ResultError
+from claude_transport.errors import ClaudeTransportError, ResultError
 from claude_transport.launch.credentials import Payer
 from claude_transport.protocol.codec import decode_message
+from claude_transport.protocol.diagnosis import ReportedFailure
 from claude_transport.protocol.envelope import Message
 from claude_transport.protocol.messages import AssistantMessage, ResultMessage, StreamEvent
 
@@ -145,8 +151,8 @@ _HOME: Final = "https://api.anthropic.com"
 _CREDENTIAL_HEADERS: Final = frozenset({"authorization", "x-api-key"})
 
 _TOO_LONG: Final = {
-    "max_tokens": (APIFailed, "result.max_output_tokens", "The answer exceeded the maximum number of output tokens."),
-    "model_context_window_exceeded": (PromptTooLong, PromptTooLong.code, "The request is too large for the model."),
+    "max_tokens": ReportedFailure(api_error="max_output_tokens"),
+    "model_context_window_exceeded": ReportedFailure(terminal_reason="prompt_too_long"),
 }
 """Stop reasons of answers that were cut. The CLI reports them as failures (after three tries to go on), and so does this path."""
 
@@ -187,7 +193,7 @@ class APIPath:
         except ClaudeTransportError:
             raise
         except Exception as exc:  # the SDK and its HTTP client may raise anything; it is translated here
-            raise classify_api_exception(exc) from exc
+            raise with_address(classify_api_exception(exc), self._base_url()) from exc
         self._conclude(stream.message(), hear)
 
     def _credential(self) -> dict[str, str]:
@@ -206,9 +212,11 @@ class APIPath:
     def _client(self, **credential: Any) -> AsyncAnthropic:
         from anthropic import AsyncAnthropic
 
-        base_url = api_environment(self._request.options).get("ANTHROPIC_BASE_URL") or _HOME
         # retries of the SDK would multiply with ours, unseen
-        return AsyncAnthropic(**credential, base_url=base_url, max_retries=0)
+        return AsyncAnthropic(**credential, base_url=self._base_url(), max_retries=0)
+
+    def _base_url(self) -> str:
+        return api_environment(self._request.options).get("ANTHROPIC_BASE_URL") or _HOME
 
     def _headers(self, client: AsyncAnthropic) -> dict[str, str | Omit]:
         """Return the headers from ANTHROPIC_CUSTOM_HEADERS in the environment that the options make.
@@ -297,5 +305,6 @@ def _result_of(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cut_short(stop_reason: str, result: ResultMessage) -> ResultError:
-    kind, code, text = _TOO_LONG[stop_reason]
-    return kind(f"{text} (transport=api, category={kind.category})", result=result, code=code)
+    error = classify_reported(_TOO_LONG[stop_reason], "api")
+    error.result = result
+    return error

@@ -30,12 +30,25 @@ from claude_transport.client.query import Query
 from claude_transport.client.storage import AllMessages, Turn
 from claude_transport.completion.api_path import APIPath
 from claude_transport.completion.assembly import TextFlow, advise, assemble, may_have_side_effects
-from claude_transport.completion.classification import classify_cli_exception, classify_result, retry_after_of
+from claude_transport.completion.classification import (
+    classify_cli_exception,
+    classify_reported,
+    classify_result,
+    retry_after_of,
+    with_address,
+)
 from claude_transport.completion.classification import timed_out as error_of_timeout
 from claude_transport.completion.completion import Completion, attach_completion
 from claude_transport.completion.models import cost_of
 from claude_transport.completion.readiness import check_billing, preflight
-from claude_transport.completion.request import CompletionRequest, Prompt, build_request, check_for_claude, find_credential
+from claude_transport.completion.request import (
+    CompletionRequest,
+    Prompt,
+    api_environment,
+    build_request,
+    check_for_claude,
+    find_credential,
+)
 from claude_transport.completion.resolution import (
     AGENT_VARIABLE,
     TRANSPORT_VARIABLE,
@@ -49,7 +62,6 @@ from claude_transport.completion.resolution import (
     resolve_transport,
 )
 from claude_transport.errors import (
-    APIFailed,
     ClaudeTransportError,
     CLINotFoundError,
     ConfigurationError,
@@ -62,8 +74,9 @@ from claude_transport.launch.credentials import Payer
 from claude_transport.launch.discovery import find_cli
 from claude_transport.launch.options import BillingPolicy, ClaudeOptions
 from claude_transport.launch.settings import with_settings_read
+from claude_transport.protocol.diagnosis import ReportedFailure
 from claude_transport.protocol.envelope import Message
-from claude_transport.protocol.messages import InitMessage, StreamEvent
+from claude_transport.protocol.messages import InitMessage, ResultMessage, StreamEvent
 from claude_transport.transports.subprocess import SubprocessTransport
 
 if TYPE_CHECKING:
@@ -626,7 +639,7 @@ class _Attempt:
         """Choose the error of the attempt: the one in its result, the timeout, what was `raised`, or that there is no result."""
         assembly = assemble(self._messages)
         if assembly.failure is not None and raised is None:
-            return classify_result(assembly.failure)
+            return self._failed_result(assembly.failure)
         if timed_out and assembly.result is None:
             late = error_of_timeout(self._path.kind, seconds=self._request.timeout, messages=self._messages)
             late.__cause__ = raised
@@ -634,6 +647,12 @@ class _Attempt:
         if raised is None and assembly.result is None and not assembly.text:
             return classify_cli_exception(MissingResult("the conversation ended without a result", messages=self._messages))
         return raised
+
+    def _failed_result(self, result: ResultMessage) -> ClaudeTransportError | None:
+        error = classify_result(result)
+        is_claude = self._agent.kind == "claude-code"
+        url = api_environment(self._request.options).get("ANTHROPIC_BASE_URL") if is_claude else None
+        return None if error is None else with_address(error, url)
 
     def _hear(self, message: Message) -> None:
         self._calls_tools = self._calls_tools or may_have_side_effects((message,))
@@ -701,8 +720,7 @@ def _check_observer(on_event: object) -> None:
 
 def _begun_again() -> ClaudeTransportError:
     """Make the error for a stream whose answer the CLI begins again: the reader already has another beginning."""
-    text = "The API could not be reached. (transport=cli, category=transport)"
-    return APIFailed(text, code="result.connection_failed", category="transport", retryable=True)
+    return classify_reported(ReportedFailure(api_error="connection_failed"), "cli")
 
 
 def _fallen_back(resolution: Resolution, error: ClaudeTransportError) -> Resolution:

@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
+import errno
 import re
+import socket
+import ssl
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
 from claude_transport import errors
 from claude_transport.backoff import parse_retry_after
 from claude_transport.completion.resolution import TransportKind
-from claude_transport.protocol.diagnosis import ReportedFailure, ReportedResult, diagnose, error_for
+from claude_transport.protocol.diagnosis import REASONS, ReportedFailure, ReportedResult, diagnose, error_for, reason_in, unreachable
 
 DETAIL_LIMIT: Final = 4096
 """Characters of the other side's text that a `Detail` repeats. The events have all of it."""
@@ -37,28 +42,42 @@ ERROR_TYPES: Final[Mapping[str, int]] = {
 }
 """Status that each error type of the Messages API means. The type is looked at first: an error in mid-stream has the status 200."""
 
+_READ_STDERR: Final = "Its exit code and the end of its standard error say why."
+
 # the message of each failure of the CLI path that is not a result; the first class that fits counts
 SENTENCES: Final[tuple[tuple[type[errors.ClaudeTransportError], str], ...]] = (
-    (errors.CLINotFoundError, "Claude CLI not found."),
-    (errors.NotExecutableError, "The claude binary may not be executed."),
-    (errors.WrongLibcError, "The claude binary was built for another C library."),
-    (errors.WorkingDirectoryError, "The working directory cannot be used."),
-    (errors.SpawnError, "The claude binary could not be started."),
-    (errors.ConnectTimeout, "claude did not answer the handshake in time."),
-    (errors.AuthenticationError, "The other side does not accept the credential."),
-    (errors.CLIVersionMismatch, "This claude does not know an option it was given."),
-    (errors.ProcessError, "claude ended before it had answered."),
-    (errors.ConnectionLost, "The connection was lost before the answer was complete."),
-    (errors.ProtocolError, "claude said something that the protocol does not allow."),
-    (errors.ControlTimeout, "claude did not answer a control request in time."),
-    (errors.ControlError, "claude refused a control request."),
-    (errors.MissingResult, "The conversation ended without a result."),
-    (errors.CLIConnectionError, "claude could not be reached."),
-    (errors.TransportClosed, "claude ended before it had answered."),
+    (errors.CLINotFoundError, "Claude CLI not found. Install Claude Code, or name its program with cli_path or CLAUDE_CLI_PATH."),
+    (errors.NotExecutableError, "The claude binary may not be executed. Make it executable (chmod +x), or name another one."),
+    (errors.WrongLibcError, "The claude binary was built for another C library. Install the build for this system."),
+    (errors.WorkingDirectoryError, "The working directory cannot be used. Correct the option cwd."),
+    (errors.SpawnError, "The claude binary could not be started. The cause says why the system refused."),
+    (errors.ConnectTimeout, "claude did not answer the handshake in time. `claude-transport doctor` tests it step by step."),
+    (errors.AuthenticationError, "The other side does not accept the credential. Check it."),
+    (errors.CLIVersionMismatch, "This claude does not know an option it was given. Update claude, or do not use the option."),
+    (errors.ProcessError, f"claude ended before it had answered. {_READ_STDERR}"),
+    (errors.ConnectionLost, "The connection was lost before the answer was complete. The cause says how."),
+    (errors.ProtocolError, "claude said something that the protocol does not allow. Check that cli_path names the Claude CLI."),
+    (errors.ControlTimeout, "claude did not answer a control request in time. `claude-transport doctor` tests it step by step."),
+    (errors.ControlError, "claude refused a control request. The cause says why."),
+    (errors.MissingResult, f"The conversation ended without a result. {_READ_STDERR}"),
+    (errors.CLIConnectionError, "claude could not be reached. The cause says why."),
+    (errors.TransportClosed, f"claude ended before it had answered. {_READ_STDERR}"),
 )
+
+_FOR_CODEX: Final = (
+    ("Claude CLI", "Codex CLI"),
+    ("Claude Code", "Codex"),
+    ("CLAUDE_CLI_PATH", "CODEX_CLI_PATH"),
+    ("cli_path", "codex_path"),
+    ("`claude-transport doctor` tests it step by step", "Run `codex` by hand to see what it says"),
+    ("claude", "codex"),
+)
+"""What the sentences say where Codex runs: replaced in this order."""
 
 _SUFFIX: Final = re.compile(r"\(transport=(cli|api), category=([\w-]+)\)$")
 _TIMEOUT_CODE: Final = "exec.cli.timeout"
+_MOST_CAUSES: Final = 50
+"""Exceptions that are looked at for the reason of the system."""
 
 AnyError = TypeVar("AnyError", bound=errors.ClaudeTransportError)
 
@@ -94,19 +113,20 @@ def classify_api_exception(error: BaseException) -> errors.ClaudeTransportError:
         return _caused(timed_out("api"), error)
     status = _status_of(error)
     if status is None and _never_asked(error, names):
-        return _caused(_like(ReportedFailure(assistant_error="authentication_failed"), "api"), error)
+        return _caused(classify_reported(ReportedFailure(assistant_error="authentication_failed"), "api"), error)
     if status is None and _is_connection(error, names):
-        return _caused(_like(ReportedFailure(api_error="connection_failed"), "api"), error)
+        named = ReportedFailure(api_error="connection_failed", result=_name_of_reason(error))
+        return _caused(classify_reported(named, "api"), error)
     if status is None:
         text = "The call failed with an unexpected error."
         return _caused(_worded(errors.APIFailed, "api", text, code="completion.unexpected"), error)
     reported = ReportedFailure(result=_text_of(error), api_error_status=_known_status(status), resets_at=_resets_at(error))
-    return _caused(_like(reported, "api"), error)
+    return _caused(classify_reported(reported, "api"), error)
 
 
 def classify_api_refusal(message: object) -> errors.ResultError:
     """Make the error for an API answer with the `stop_reason` `refusal`. The CLI says it with a failed result."""
-    found = _like(ReportedFailure(stop_reason="refusal", terminal_reason=None), "api")
+    found = classify_reported(ReportedFailure(stop_reason="refusal", terminal_reason=None), "api")
     found.result = message
     return found
 
@@ -173,7 +193,9 @@ def classify_codex_exception(error: BaseException) -> errors.ClaudeTransportErro
     found = classify_cli_exception(error)
     text = str(found.args[0]) if found.args else ""
     if found is not error and read_suffix(text) is not None:
-        found.args = (text.replace("Claude CLI", "Codex CLI").replace("claude", "codex"),)
+        for word, other in _FOR_CODEX:
+            text = text.replace(word, other)
+        found.args = (text,)
     return found
 
 
@@ -194,10 +216,38 @@ def detail_text(result: ReportedResult) -> str:
 # Both paths.
 
 
+def with_address(error: AnyError, url: str | None) -> AnyError:
+    """Name the API at `url` in the message of `error`, if it says that the API was not reached. Returns `error`.
+
+    Only scheme, host and port are named: the rest of a URL may hold a secret. None leaves the message as it is.
+    """
+    suffix = read_suffix(str(error))
+    if url is None or suffix is None or error.code != "result.connection_failed":
+        return error
+    cause = error.__cause__
+    name = _name_of_reason(cause) if cause is not None else ""
+    reason = reason_in(name or str(cause))
+    error.args = (_suffixed(unreachable(at=_origin_of(url), reason=reason), suffix.transport, suffix.category),)
+    return error
+
+
+def _origin_of(url: str) -> str:
+    """Return scheme, host and port of `url`; without them, words that say so."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if not host:
+        return "an address that is no URL"
+    shown = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme}://{shown}" + (f":{port}" if port else "")
+
+
 def timed_out(transport: TransportKind, *, seconds: float | None = None, messages: Sequence[Any] = ()) -> errors.MissingResult:
     """Make the error for a call that took too long. `messages` are those received until then. It is not retryable."""
     after = "" if seconds is None else f" within {seconds:g} s"
-    text = f"There was no complete answer{after}."
+    text = f"There was no complete answer{after}. Allow more time with timeout, or ask for less."
     return _worded(errors.MissingResult, transport, text, code=_TIMEOUT_CODE, category="timeout", messages=messages)
 
 
@@ -209,7 +259,7 @@ def read_suffix(message: str) -> Suffix | None:
     return Suffix("cli" if match[1] == "cli" else "api", match[2])
 
 
-def _like(reported: ReportedFailure, transport: TransportKind) -> errors.ResultError:
+def classify_reported(reported: ReportedFailure, transport: TransportKind) -> errors.ResultError:
     """Look up the error for `reported` in the table of causes, for this path."""
     found = error_for(reported)
     if found is None:  # not reachable: `is_error` is True in every ReportedFailure
@@ -253,6 +303,28 @@ def _is_timeout(error: BaseException, names: Sequence[str]) -> bool:
 
 def _is_connection(error: BaseException, names: Sequence[str]) -> bool:
     return isinstance(error, OSError) or "APIConnectionError" in names or "TransportError" in names
+
+
+def _name_of_reason(error: BaseException) -> str:
+    """Return the name in `REASONS` of the failure of the system that caused `error`; empty when none is known.
+
+    The SDK, its HTTP client and the event loop each wrap the error of the system. The loop may have tried several addresses.
+    """
+    waiting, seen = deque([error]), 0
+    while waiting and seen < _MOST_CAUSES:
+        each, seen = waiting.popleft(), seen + 1
+        if isinstance(each, socket.gaierror):
+            return "EAI_AGAIN" if each.errno == socket.EAI_AGAIN else "ENOTFOUND"
+        if isinstance(each, ssl.SSLCertVerificationError):
+            return "CERT_HAS_EXPIRED" if "expired" in each.verify_message else "SELF_SIGNED_CERT_IN_CHAIN"
+        name = errno.errorcode.get(each.errno or 0, "") if isinstance(each, OSError) else ""
+        if "Timeout" in type(each).__name__:
+            name = "ETIMEDOUT"
+        if name in REASONS:
+            return name
+        inner = each.exceptions if isinstance(each, BaseExceptionGroup) else (each.__cause__, each.__context__)
+        waiting.extend(found for found in inner if found is not None)
+    return ""
 
 
 def _never_asked(error: BaseException, names: Sequence[str]) -> bool:

@@ -15,7 +15,7 @@ from claude_transport.completion.output_schema import check_schema
 from claude_transport.completion.resolution import AgentResolution, Resolution
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch.credentials import CredentialReport
-from claude_transport.launch.options import ClaudeOptions, default_of, fields_of
+from claude_transport.launch.options import ClaudeOptions, default_of, fields_of, is_given
 from claude_transport.launch.rules import refuse
 
 PLAIN_CODEX: Final = CodexOptions(sandbox="read-only", approval_policy="never")
@@ -68,7 +68,7 @@ class CodexCall:
         for field in fields_of(type(self._given)):
             name = self._arguments.get(field.name, field.name)
             ours = self._plain and field.name not in self._arguments
-            if not ours and field.name not in CLAUDE_OPTIONS and getattr(self._given, field.name) != default_of(field):
+            if not ours and field.name not in CLAUDE_OPTIONS and is_given(field, getattr(self._given, field.name)):
                 raise ConfigurationError(f'{name}: Codex cannot do this. Remove it, or use agent="claude-code"', option=name)
         check_model(self.options.model, agent)
         if not isinstance(self._given.system_prompt, str | None):

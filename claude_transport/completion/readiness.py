@@ -260,7 +260,7 @@ def preflight(
         return _preflight_codex(chosen, choice, row, env, options=options, codex=codex)
     by_cli, broken = _describe(options, env, login_status) if has_cli else (None, "")
     by_api = api_credential_of(given)
-    problem, code, option = _problem(cell, given, options, agent=chosen, strict=strict, broken=broken, status=login_status)
+    problem, code, option = _problem(cell, choice, given, options, agent=chosen, strict=strict, broken=broken, status=login_status)
     return PreflightReport(
         ok=not problem,
         row=row,
@@ -422,6 +422,7 @@ def _with_status(found: CredentialReport, status: LoginStatus | None) -> Credent
 
 def _problem(
     cell: Cell,
+    choice: TransportChoice,
     env: Mapping[str, str],
     options: ClaudeOptions,
     *,
@@ -434,7 +435,7 @@ def _problem(
     if agent is None:
         return NO_AGENT, "config.no_agent", "agent"
     if cell.failure == "preflight":
-        return NO_PATH, cell.code, "transport"
+        return NO_PATH[choice], cell.code, "transport"
     if strict and not env.get("ANTHROPIC_API_KEY", "").strip():
         return "ANTHROPIC_API_KEY is not set, and the strict check requires it", "config.no_api_key", None
     if cell.kind is None:

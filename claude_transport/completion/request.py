@@ -19,7 +19,7 @@ from claude_transport.completion.readiness import api_credential_of, check_billi
 from claude_transport.completion.resolution import AgentChoice, AgentResolution, TransportChoice
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.launch.environ import build_environment
-from claude_transport.launch.options import BillingPolicy, ClaudeOptions, default_of, fields_of
+from claude_transport.launch.options import BillingPolicy, ClaudeOptions, fields_of, is_given
 from claude_transport.launch.validation import check_types, validate_options
 from claude_transport.protocol.envelope import encode_line
 
@@ -124,9 +124,9 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
         validate_options(options, uid=_NOT_ROOT, environment=api_environment(options), check_files=False)
         for field in fields_of(type(options)):
             value = getattr(options, field.name)
-            if field.name not in API_OPTIONS and value != default_of(field) and value not in NOTHING:
+            if field.name not in API_OPTIONS and is_given(field, value, unless=NOTHING):
                 raise ConfigurationError(
-                    f'{field.name}: only the CLI can do this, but this call goes to the API. Remove it, or use transport="cli"',
+                    f'{field.name}: only the CLI can do this, but this call goes to the API. Remove it, or use transport="cli".',
                     option=field.name,
                 )
         model = full_name(options.model or api_environment(options).get("ANTHROPIC_MODEL") or None)

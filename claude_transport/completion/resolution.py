@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, get_args
 import msgspec
 
 from claude_transport.errors import CLINotFoundError, ConfigurationError, NotExecutableError
-from claude_transport.launch.discovery import find_cli
+from claude_transport.launch.discovery import ADVICE, find_cli
 
 TransportKind: TypeAlias = Literal["cli", "api"]
 TransportChoice: TypeAlias = Literal["auto", "cli", "api"]
@@ -48,14 +48,22 @@ AGENT_LAYERS: Final[Mapping[Layer, str]] = {
 }
 """The layers that may choose the agent, strongest first."""
 
-NO_PATH: Final = (
-    "neither path is open: no claude was found, and none of ANTHROPIC_API_KEY and ANTHROPIC_AUTH_TOKEN is set. "
-    "Install Claude Code and log in, or set ANTHROPIC_API_KEY"
-)
+NO_PATH: Final[Mapping[TransportChoice, str]] = {
+    "auto": (
+        "neither path is open: no claude was found, and neither ANTHROPIC_API_KEY nor ANTHROPIC_AUTH_TOKEN is set. "
+        "Install Claude Code and log in, or set ANTHROPIC_API_KEY."
+    ),
+    "cli": f"no claude was found, and the choice is the CLI. {ADVICE}",
+    "api": (
+        "neither ANTHROPIC_API_KEY nor ANTHROPIC_AUTH_TOKEN is set, and the choice is the API. "
+        "Set ANTHROPIC_API_KEY, or install Claude Code and choose the CLI."
+    ),
+}
+"""What is said where no path is open: what would help the choice."""
 
 
 NO_AGENT: Final = (
-    "no agent was found: neither a claude nor a codex can be run. Install Claude Code (or set ANTHROPIC_API_KEY), or install Codex"
+    "no agent was found: neither a claude nor a codex can be run. Install Claude Code (or set ANTHROPIC_API_KEY), or install Codex."
 )
 
 
@@ -164,7 +172,7 @@ def resolve_transport(
     key = has_api_key(env) if api_key_available is None else api_key_available
     cell = cell_of(choice, api_key=key, cli=cli)
     if cell.kind is None:
-        raise ConfigurationError(NO_PATH, option="transport", code=cell.code)
+        raise ConfigurationError(NO_PATH[choice], option="transport", code=cell.code)
     reason = f"{_TRANSPORT.who(layer)} says auto, no claude was found, and there is an API key"
     return Resolution(kind=cell.kind, layer=layer, choice=choice, reason=reason)
 

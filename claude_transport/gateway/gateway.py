@@ -23,7 +23,7 @@ from anyio.abc import ByteStream
 
 from claude_transport.background import BackgroundTask
 from claude_transport.codex.options import CodexOptions
-from claude_transport.errors import ClaudeTransportError, ConfigurationError, UsageError
+from claude_transport.errors import ClaudeTransportError, ConfigurationError, SessionInUse, UsageError
 from claude_transport.gateway.arrival import MAX_FAREWELL, Arrival, Guest, Mode, Reception
 from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices, check_answers, thinking_ceiling
 from claude_transport.gateway.door import Allowance, Door, GatewayLimits, GatewayTokens
@@ -581,7 +581,10 @@ def _failed_start(exc: Exception, owner: str, *, agent: str) -> TurnedAway:
     extra = {"gateway_event": "start_failed", "gateway_owner": printable(owner)}
     logger.error("%s could not be started for %s: %s", agent, printable(owner), printable(exc), extra=extra)
     code = getattr(exc, "code", "timeout")
-    return TurnedAway("start", f"{agent} could not be started ({code})", retryable=bool(getattr(exc, "retryable", True)))
+    what = f"{agent} could not be started ({code})"
+    if isinstance(exc, SessionInUse):
+        what += ": another host has the session; wait for its end, or set fork_session=True for a copy"
+    return TurnedAway("start", what, retryable=bool(getattr(exc, "retryable", True)))
 
 
 def _trace_of(hello: Hello) -> dict[str, str]:

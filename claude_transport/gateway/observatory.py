@@ -25,7 +25,7 @@ from claude_transport.gateway.session import GONE, Session
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.inspection.live import LiveTimeline
 from claude_transport.inspection.page import live_policy, render_live_page
-from claude_transport.observing.following import Follower, change_of, made
+from claude_transport.observing.following import Follower, change_of, events_of, in_thread, lines_of
 from claude_transport.protocol.observation import Excerpt, LineLog
 from claude_transport.protocol.server_sent_events import CONTENT_TYPE, HEARTBEAT, encode_event
 from claude_transport.streams.websocket import HandshakeRequest
@@ -39,6 +39,15 @@ _KEPT_AFTER_END: Final = 8
 
 _LIVE_PACE: Final = 0.25
 """Seconds between two updates of a live page."""
+
+_CLOCK_STEP: Final = 0.001
+"""Seconds that a sleep may end too early: event loops round."""
+
+_KEPT_CHANGES: Final = 4
+"""Encoded changes of a timeline that are kept: those of the last step, and those for pages that were loaded or fell behind."""
+
+_PIECE_BYTES: Final = 64 * 2**10
+"""Bytes that an observer has to take within twice the heartbeat. One with a slow network may need minutes for a long line."""
 
 _SAFE: Final = {
     "cache-control": "no-store",
@@ -80,7 +89,7 @@ class _Watched:
     def __init__(self, session: Session, *, max_bytes: int) -> None:
         redactor = partial(redactor_for, session.transport)
         self.session = session
-        self.log = LineLog(clock=anyio.current_time, redactor=redactor, max_bytes=max_bytes)
+        self.log: LineLog = LineLog(clock=anyio.current_time, redactor=redactor, max_bytes=max_bytes)
         self.viewers: dict[anyio.CancelScope, ObserverGrant | None] = {}
         self._timelines: dict[bool, _SharedTimeline] = {}
         session.log_of_lines = self.log
@@ -93,28 +102,62 @@ class _Watched:
 
 
 class _SharedTimeline:
-    """The timeline of one session, read on by whichever page looks first."""
+    """The timeline of one session. It is read on at most four times a second, and each change is encoded once for all live pages."""
 
     def __init__(self, watched: _Watched, *, scrub: bool) -> None:
         info = watched.session.transport.info
+        self._log = watched.log
         self._follower = Follower(watched.log, since=None, scrub=scrub)
         self._excerpt: Excerpt | None = None
         self._live = LiveTimeline(cli_version=info.cli_version, created_at=watched.session.started_at, scrubbed=scrub)
         self._lock = anyio.Lock()
+        self._rests_until = 0.0
+        self._events: dict[int, bytes] = {}  # what has changed since a revision, up to the newest one
 
     async def changes(self, since: int) -> tuple[int, bytes]:
-        """Read what is there. Return the newest revision, and what has changed behind revision `since`; nothing when nothing has."""
-        async with self._lock:
-            while (excerpt := self._excerpt or self._follower.take()) is not None:
-                self._excerpt = excerpt  # a cancellation must not lose it
-                await made(excerpt, partial(self._read, excerpt))
-                self._excerpt = None
-            if self._follower.at_end:
-                self._live.end()
-            return self._live.revision, self._live.changes(since) if since < self._live.revision else b""
+        """Return the newest revision, and an event with what has changed since revision `since`; nothing when nothing has.
 
-    def _read(self, excerpt: Excerpt) -> None:
-        self._live.read(excerpt.lines())
+        A page that has seen everything makes the timeline read on.
+        """
+        async with self._lock:
+            if since > self._live.revision:
+                since = 0  # a page of another timeline
+            if since == self._live.revision and anyio.current_time() > self._rests_until - _CLOCK_STEP:
+                await self._read_on()
+            if since == self._live.revision:
+                return since, b""
+            if since not in self._events:
+                changes = await in_thread(partial(self._live.changes, since))
+                if len(self._events) >= _KEPT_CHANGES:
+                    self._events.clear()
+                self._events[since] = encode_event(changes, id=str(self._live.revision))
+            return self._live.revision, self._events[since]
+
+    async def rest(self) -> bool:
+        """Wait until there is something to read, which the session bounds. Returns False at its end."""
+        if self._live.ended:
+            return False
+        if not (self._excerpt or self._follower.has_more or self._log.ended):
+            await change_of(self._log)
+        await anyio.sleep_until(self._rests_until)
+        return True
+
+    async def _read_on(self) -> None:
+        revision, last = self._live.revision, self._log.last  # what is said meanwhile is for the next time
+        while self._excerpt or self._follower.after < last:
+            excerpt = self._excerpt = self._excerpt or self._follower.take()  # a cancellation must not lose it
+            if excerpt is None:
+                break
+            lines = await lines_of(excerpt)
+            await in_thread(partial(self._live.read, lines), then=self._has_read)
+        if self._follower.at_end:
+            self._live.end()
+        if self._live.revision != revision:
+            self._events.clear()
+            self._rests_until = anyio.current_time() + _LIVE_PACE
+
+    def _has_read(self) -> None:
+        self._excerpt = None
 
 
 class Viewing(ABC):
@@ -143,7 +186,7 @@ class _Lines(Viewing):
         excerpt = self._excerpt = self._excerpt or await self._follower.next()
         if excerpt is None:
             return b""
-        events = await made(excerpt, excerpt.events)
+        events = await events_of(excerpt)
         self._excerpt = None
         return b"".join(events)
 
@@ -159,14 +202,12 @@ class _Updates(Viewing):
     async def next(self) -> bytes:
         """Wait for a change and return it as one event."""
         while True:
-            revision, changes = await self._timeline.changes(self._revision)
-            if changes:
+            revision, event = await self._timeline.changes(self._revision)
+            if event:
                 self._revision = revision
-                return encode_event(changes, id=str(revision))
-            if self.watched.log.ended:
+                return event
+            if not await self._timeline.rest():
                 return b""
-            await change_of(self.watched.log)
-            await anyio.sleep(_LIVE_PACE)  # what follows at once comes in the same update
 
 
 class Observatory:
@@ -317,9 +358,11 @@ class Observatory:
             events = HEARTBEAT
             with anyio.move_on_after(heartbeat):
                 events = await viewing.next()
+            told = events or encode_event(b"{}", kind="end")
             try:
-                with anyio.fail_after(2 * heartbeat):
-                    await send(events or encode_event(b"{}", kind="end"))
+                for start in range(0, len(told), _PIECE_BYTES):
+                    with anyio.fail_after(2 * heartbeat):
+                        await send(told[start : start + _PIECE_BYTES])
             except (TimeoutError, ClaudeTransportError, *GONE):
                 return False  # it is stuck, or it has left
             if not events:

@@ -36,7 +36,8 @@ class LiveTimeline:
         self._shelf.on_change = self._note
         self._reading = Reading(self._shelf)
         self._changed: dict[int, int] = {}  # the revision of each event, the oldest change first
-        self._ended = False
+        self.ended: bool = False
+        """True after `end()`."""
         self.revision: int = 0
         """Grows with each change; 0 before the first."""
 
@@ -48,8 +49,8 @@ class LiveTimeline:
 
     def end(self) -> None:
         """Close what is open: the session has ended. Later calls do nothing."""
-        if not self._ended:
-            self._ended = True
+        if not self.ended:
+            self.ended = True
             self.revision += 1
             self._reading.close()
 
@@ -65,7 +66,7 @@ class LiveTimeline:
             ids.append(event_id)
         events = [event for event_id in reversed(ids) if (event := self._shelf.get(event_id)) is not None]
         summary = self._reading.summary(self._header)
-        return live_changes(summary, events, count=self._shelf.count, revision=self.revision, ended=self._ended)
+        return live_changes(summary, events, count=self._shelf.count, revision=self.revision, ended=self.ended)
 
     def _note(self, event_id: int) -> None:
         self._changed.pop(event_id, None)

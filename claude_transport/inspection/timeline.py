@@ -343,7 +343,10 @@ class RecordSource:
                 _refuse_other_files(file, name=Path(tape).name)
                 yield from self._read(file, name=Path(tape).name)
         except OSError as error:
-            raise ConfigurationError(f"cannot read the tape {os.fspath(tape)}: {error.strerror or error}", option="path") from error
+            raise ConfigurationError(
+                f"cannot read the tape {os.fspath(tape)}: {error.strerror or error}. `claude-transport record` writes tapes.",
+                option="path",
+            ) from error
 
     def _read(self, file: BinaryIO, *, name: str) -> Iterator[tuple[int, TapeRecord]]:
         withdrawn: frozenset[int] = frozenset()
@@ -399,7 +402,10 @@ def _refuse_other_files(file: BinaryIO, *, name: str) -> None:
     text = beginning.lstrip()
     if text and not text.startswith(b"{"):
         line = beginning[: len(beginning) - len(text)].count(b"\n") + 1
-        raise ConfigurationError(f"{name} is not a tape, line {line}: every line of a tape is a JSON object", option="path")
+        raise ConfigurationError(
+            f"{name} is not a tape, line {line}: every line of a tape is a JSON object. `claude-transport record` writes tapes.",
+            option="path",
+        )
 
 
 def _blocks(file: BinaryIO, *, name: str) -> Iterator[bytes]:

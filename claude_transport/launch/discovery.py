@@ -102,21 +102,24 @@ def find_chosen(explicit: str | PathLike[str] | None, *, env: Mapping[str, str],
 
 
 def find_first(name: str, candidates: Iterable[tuple[str, Path]], *, advice: str, platform: str = sys.platform) -> CLI:
-    """Return the first of the `candidates`, each a source and a path, that can be run. Raises `CLINotFoundError`, which lists them all.
+    """Return the first of the `candidates`, each a source and a path, that can be run. A path that comes twice is looked at once.
 
-    `name` is that of the program, and `advice` says how to get it; both are for the message.
+    `name` is that of the program, and `advice` says how to get it; both are for the message of the `CLINotFoundError` that is raised when
+    none can be run. Its `searched` and a note list all places.
     """
     searched: list[str] = []
+    known: set[Path] = set()
     for source, path in candidates:
+        if path in known:
+            continue
+        known.add(path)
         outcome = _outcome(path, platform)
         searched.append(f"{source}: {path} ({outcome})")
         if outcome == "found":
             return CLI(str(path), source, tuple(searched))
-    raise CLINotFoundError(
-        f"no {name} binary was found in {len(searched)} places. {advice}\nLooked at:\n  " + "\n  ".join(searched),
-        searched=searched,
-        advice=advice,
-    )
+    missing = CLINotFoundError(f"no {name} was found in {len(searched)} places. {advice}", searched=searched, advice=advice)
+    missing.add_note("looked at:\n  " + "\n  ".join(map(printable, searched)))
+    raise missing
 
 
 def find_bundled_directory() -> Path | None:
@@ -146,10 +149,16 @@ def _chosen(chosen: str, source: str, env: Mapping[str, str], platform: str) -> 
         if outcome == "found":
             return CLI(str(path), source, tuple(searched))
         if outcome == "not executable":
-            raise NotExecutableError(f"{path}, chosen by {source}, is not executable", path=str(path))
-    advice = f"Correct the {source}, or remove it so that the CLI is searched for."
-    places = "; ".join(searched) or "no absolute directory on PATH"
-    raise CLINotFoundError(f"the {source} names {chosen!r}, which does not exist ({places}). {advice}", searched=searched, advice=advice)
+            raise NotExecutableError(
+                f"{path}, chosen by {source}, is not executable. Make it executable (chmod +x), or name another program.", path=str(path)
+            )
+    chooser = f"the {source}" if source == "explicit path" else source
+    advice = f"Correct {chooser}, or leave it out, so that the program is searched for."
+    what = f"is in none of the {len(paths)} directories on PATH" if paths else "cannot be found: there is no absolute directory on PATH"
+    if len(paths) == 1:
+        outcome = _outcome(paths[0], platform)
+        what = {"not there": "does not exist", "a directory": "is a directory"}.get(outcome, outcome)
+    raise CLINotFoundError(f"{chooser} names {chosen!r}, which {what}. {advice}", searched=searched, advice=advice)
 
 
 def _candidates(env: Mapping[str, str], home: Path | None, bundled: Path | None, platform: str) -> Iterator[tuple[str, Path]]:

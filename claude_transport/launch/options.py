@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from itertools import compress
 from os import PathLike
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -207,7 +207,7 @@ class ClaudeOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_default
         at = type(self).__struct_fields__.index("session_store")
         return mine[at] is theirs[at] and mine[:at] == theirs[:at] and mine[at + 1 :] == theirs[at + 1 :]
 
-    __hash__ = None  # type: ignore[assignment]  # the mappings in it have none either
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # the mappings in it have none either
 
     def replace(self, **changes: Any) -> ClaudeOptions:
         """Return a copy of these options in which `changes` replace the values of the named options. These options stay as they are.
@@ -221,7 +221,7 @@ class ClaudeOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_default
         shown = []
         for field in fields_of(type(self)):
             value = getattr(self, field.name)
-            if value == default_of(field):
+            if not is_given(field, value):
                 continue
             if field.name in REDACTED:
                 shown.append(f"{field.name}={_outline(value)}")
@@ -251,7 +251,7 @@ def given_values(options: ClaudeOptions) -> dict[str, Any]:
         name: value
         for name, default, value in compress(zip(names, defaults, values, strict=True), map(operator.is_not, values, defaults))
         # the default of a `default_factory` is another object in each Struct, and always empty
-        if value or type(value) is not dict or type(default) is not dict
+        if type(value) is not dict or type(default) is not dict or value
     }
 
 
@@ -268,3 +268,8 @@ def default_of(field: msgspec.structs.FieldInfo) -> Any:
     if field.default_factory is not msgspec.NODEFAULT:
         return field.default_factory()
     return field.default
+
+
+def is_given(field: msgspec.structs.FieldInfo, value: Any, *, unless: Container[object] = ()) -> bool:
+    """Return whether an option is neither at its default nor one of `unless`. A session store is compared by identity, not by value."""
+    return value is not None if field.name == "session_store" else value != default_of(field) and value not in unless

@@ -14,14 +14,21 @@ from typing import Final, Self, TypeVar
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
+from anyio.lowlevel import RunVar
 
-from claude_transport.protocol.observation import Excerpt, LineLog, ObservedLine
+from claude_transport.protocol.observation import Excerpt, Form, LineLog, ObservedLine
 
-EXCERPT_BYTES: Final = 64 * 2**10
-"""Bytes of lines that an observer takes at a time. A thread redacts longer ones."""
+_EXCERPT_BYTES: Final = 64 * 2**10
+"""Bytes of memory for the lines that an observer takes at a time."""
+
+_AT_ONCE_BYTES: Final = 4 * 2**10
+"""Bytes of lines that are redacted on the event loop, which takes some milliseconds. A thread redacts more of them."""
 
 PACE: Final = 0.02
 """Seconds between two looks of one observer for new lines, so that fifty of them do not run for each line of a fast session."""
+
+_thread_lock: RunVar[anyio.Lock] = RunVar("the lock of the thread that redacts lines")
+"""Held while a thread works. One thread at a time leaves most of the processor to the sessions, and the others find what it has made."""
 
 _Made = TypeVar("_Made")
 
@@ -50,15 +57,20 @@ class Follower:
     @property
     def at_end(self) -> bool:
         """True when the session has ended and everything was read."""
-        return self._log.ended and self.after >= self._log.last
+        return self._log.ended and not self.has_more
+
+    @property
+    def has_more(self) -> bool:
+        """True when there are lines to take at this moment."""
+        return self.after < self._log.last
 
     def take(self) -> Excerpt | None:
         """Return the lines that are there at this moment, or None when there are none."""
-        if self.after >= self._log.last:
+        if not self.has_more:
             return None
-        excerpt = self._log.take(self.after, scrub=self._scrub, max_bytes=EXCERPT_BYTES)
+        excerpt = self._log.take(self.after, scrub=self._scrub, max_bytes=_EXCERPT_BYTES)
         self.after = excerpt.last
-        self._rests = excerpt.size < EXCERPT_BYTES
+        self._rests = self.after >= self._log.last
         return excerpt
 
     async def next(self) -> Excerpt | None:
@@ -66,7 +78,7 @@ class Follower:
         if self._rests:
             self._rests = False
             await anyio.sleep(self._pace)  # it has read everything: what follows at once comes together
-        while self.after >= self._log.last and not self._log.ended:
+        while not (self.has_more or self._log.ended):
             await change_of(self._log)
         return self.take()
 
@@ -81,12 +93,42 @@ async def change_of(log: LineLog) -> None:
         log.forget_call(changed.set)
 
 
-async def made(excerpt: Excerpt, make: Callable[[], _Made]) -> _Made:
-    """Return `make()`, from a thread when the excerpt is long: the event loop belongs to the session."""
-    if excerpt.size > EXCERPT_BYTES:
-        return await anyio.to_thread.run_sync(make)
+async def lines_of(excerpt: Excerpt) -> list[ObservedLine]:
+    """Return the lines of an excerpt. The work is bounded by its size. A cancellation loses nothing."""
+    return await _made(excerpt, "lines", excerpt.lines)
+
+
+async def events_of(excerpt: Excerpt) -> list[bytes]:
+    """Return the lines of an excerpt as server-sent events, as `lines_of()`."""
+    return await _made(excerpt, "events", excerpt.events)
+
+
+async def _made(excerpt: Excerpt, form: Form, make: Callable[[], _Made]) -> _Made:
     await anyio.lowlevel.checkpoint()
-    return make()
+    if excerpt.unmade(form) > _AT_ONCE_BYTES:
+        found = await in_thread(make, unless=lambda: excerpt.unmade(form) <= _AT_ONCE_BYTES, then=excerpt.share)
+    else:
+        found = make()
+        excerpt.share()
+    return found
+
+
+async def in_thread(
+    work: Callable[[], _Made], *, unless: Callable[[], bool] = lambda: False, then: Callable[[], object] = lambda: None
+) -> _Made:
+    """Return `work()`, from the one thread that works for observers. It is done here when `unless()` holds as soon as the thread is free.
+
+    `then()` is called before the next work begins. The work bounds the wait. A cancellation does not stop work that has begun.
+    """
+    try:
+        lock = _thread_lock.get()
+    except LookupError:
+        lock = anyio.Lock()
+        _thread_lock.set(lock)
+    async with lock:
+        found = work() if unless() else await anyio.to_thread.run_sync(work)
+        then()
+        return found
 
 
 class Observation(ABC):
@@ -134,12 +176,12 @@ class LocalObservation(Observation):
         while not self._closed:
             if self._lines:
                 line = self._lines.popleft()
-                self.position = line.position
+                self.position: int = line.position
                 return line
             self._excerpt = self._excerpt or await self._follower.next()
             if self._excerpt is None:
                 break
-            self._lines.extend(await made(self._excerpt, self._excerpt.lines))
+            self._lines.extend(await lines_of(self._excerpt))
             self._excerpt = None
         await anyio.lowlevel.checkpoint()
         raise StopAsyncIteration

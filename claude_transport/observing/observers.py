@@ -33,8 +33,8 @@ def observe(
     misses lines; a note among the lines says how many. Secrets and personal data are redacted, unless the owner of the session allows more.
 
     Args:
-        url_or_transport: the `ws://` or `wss://` address of a gateway; or a transport of this process that is an `ObservableTransport`, or
-            has one inside. The loop of the transport must be the one that runs.
+        url_or_transport: the `ws://` or `wss://` address of a gateway; the `redis://` or `rediss://` URL of the broker of a fleet; or a
+            transport of this process that is an `ObservableTransport`, or has one inside. Its loop must be the one that runs.
         session: the id of the session of the gateway. A transport has only one, so None will do.
         since: the position of the last line that is known. 0 begins with the first line, None with the oldest one that is kept.
         token: the token of the observer, or of the session's owner.
@@ -52,6 +52,12 @@ def observe(
     if not isinstance(url_or_transport, str):
         kept = _kept_in(url_or_transport)
         return LocalObservation(kept.log, since=since, scrub=kept.scrub)
+    if url_or_transport.startswith(("redis:", "rediss:")):
+        if session is None or not _SESSION.fullmatch(session):
+            raise ConfigurationError("session must be the id of a session: letters, digits, - and _", option="session")
+        from claude_transport.observing.fleet import FleetObservation
+
+        return FleetObservation(url_or_transport, session=session, since=since, ssl_context=ssl_context)
     address = parse_address(url_or_transport)
     if not address.is_websocket:
         raise ConfigurationError(f"observers connect over HTTP, and {address.scheme}:// has none: use ws:// or wss://", option="url")

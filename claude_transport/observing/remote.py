@@ -82,7 +82,7 @@ class RemoteObservation(Observation):
             await self.aclose()
             raise StopAsyncIteration
         line = self._lines.popleft()
-        self.position = line.position
+        self.position: int = line.position
         return line
 
     async def aclose(self) -> None:

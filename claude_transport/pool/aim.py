@@ -2,7 +2,8 @@
 
 `set_cwd` moves nearly everything that belongs to a directory: memory, rules, hooks, commands, agents, MCP servers, the transcript and the
 permission to write. The variables in the settings of the first directory stay, and so does what its SessionStart hooks have said
-(CLI 2.1.330, real; `tests/e2e/test_aimed_sessions.py`). So a session with settings of a project does not move.
+(CLI 2.1.330, real; `tests/e2e/test_aimed_sessions.py`). So a session with settings of a project does not move. Up to CLI 2.1.286, the
+memory (`CLAUDE.md`) of the first directory stays, too, so there no session moves.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import msgspec
 
 from claude_transport.client.query import Query
 from claude_transport.errors import ClaudeTransportError, ConfigurationError
+from claude_transport.launch.features import supports
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.printable import printable
 
@@ -23,6 +25,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 _TIMEOUT = 10.0
 """Seconds for an idle session to answer one request. `set_cwd` took 0.3 to 0.8 s on a busy machine."""
+
+_MEMORY_MOVES = "set_cwd changes the memory"
 
 _OF_A_PROJECT = frozenset({"projectSettings", "localSettings"})
 
@@ -71,6 +75,10 @@ class Aim(msgspec.Struct, frozen=True):
             await query.set_model(self.model, timeout=_TIMEOUT)
         if self.cwd is None:
             return True
+        version = query.initialization.claude_code_version  # a CLI that is new enough tells it
+        if not supports(_MEMORY_MOVES, version=version):
+            logger.info("a ready session does not go to %s: %s", printable(self.cwd), f"claude {version} may keep the first CLAUDE.md")
+            return False
         try:
             settings = await query.settings(timeout=_TIMEOUT)
             if any(source.source in _OF_A_PROJECT for source in settings.sources):

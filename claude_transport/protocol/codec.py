@@ -177,7 +177,7 @@ class LineDecoder:
         """Decode a batch of lines (bytes) to dicts in wire spelling. Of duplicate keys the last one counts. Blank lines give nothing.
 
         Returns:
-            Two lists: the objects in order, and the failures for lines that are not objects or are over the limit.
+            The objects in order, and the failures for lines that are not objects or are over the limit.
 
         Raises:
             CLIJSONDecodeError: only when `strict`: a line is not a JSON object.

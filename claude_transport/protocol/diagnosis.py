@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 import msgspec
@@ -98,33 +99,93 @@ class _Failure(msgspec.Struct, frozen=True):
     retryable: bool | None = None
 
 
-_RATE_LIMIT: Final = _Failure(errors.RateLimited, "The API refused the request because of a rate or usage limit.")
-_OVERLOADED: Final = _Failure(errors.Overloaded, "The API is overloaded.")
-_AUTH: Final = _Failure(errors.AuthFailed, "The credential is missing or was refused; log in again, or check the key.")
-_BILLING: Final = _Failure(errors.BillingFailed, "The account cannot pay for this call; check its credit.")
-_MODEL: Final = _Failure(errors.ModelNotFound, "The model does not exist, or this account may not use it.")
-_TOO_LONG: Final = _Failure(errors.PromptTooLong, "The request is too large for the model.")
-_REFUSED: Final = _Failure(errors.Refused, "The model refused to answer.")
-_MAX_TURNS: Final = _Failure(errors.MaxTurnsReached, "The run reached its maximum number of turns.")
-_BUDGET: Final = _Failure(errors.BudgetExceeded, "The run reached its maximum budget.")
-_INTERRUPTED: Final = _Failure(errors.RunInterrupted, "The turn was interrupted.")
+REASONS: Final[Mapping[str, str]] = {
+    "ECONNREFUSED": "connection refused",
+    "ConnectionRefused": "connection refused",
+    "ENOTFOUND": "the host name has no address",
+    "EAI_AGAIN": "the host name could not be looked up now",
+    "ETIMEDOUT": "no answer in time",
+    "ECONNRESET": "the connection was cut",
+    "EPIPE": "the connection was cut",
+    "EHOSTUNREACH": "there is no way to the host",
+    "ENETUNREACH": "the network is unreachable",
+    "CERT_HAS_EXPIRED": "its certificate has expired",
+    "SELF_SIGNED_CERT_IN_CHAIN": "its certificate is not trusted",
+    "DEPTH_ZERO_SELF_SIGNED_CERT": "its certificate is not trusted",
+    "UNABLE_TO_VERIFY_LEAF_SIGNATURE": "its certificate is not trusted",
+    "UNABLE_TO_GET_ISSUER_CERT_LOCALLY": "its certificate is not trusted",
+}
+"""Why a connection was not made, for each name that a system or a CLI gives it."""
+
+_NAMED_REASON: Final = re.compile(rf"\b({'|'.join(REASONS)})\b")
+
+
+def unreachable(*, at: str = "", reason: str = "") -> str:
+    """Return the sentences about an API that was not reached: `at` is its address, `reason` one of `REASONS`. Both are empty if unknown."""
+    where, why = f" at {at}" if at else "", f": {reason}" if reason else ""
+    return (
+        f"The API{where} could not be reached{why}. Check {'ANTHROPIC_BASE_URL, ' if at else ''}the network and the proxy, then try again."
+    )
+
+
+def reason_in(text: str) -> str:
+    """Return why the API was not reached, from the name of the reason in the text of a CLI; empty when it names none that is known."""
+    named = _NAMED_REASON.search(text)
+    return REASONS[named[1]] if named else ""
+
+
+_RATE_LIMIT: Final = _Failure(
+    errors.RateLimited, "The API refused the request because of a rate or usage limit. Wait, or choose a smaller model."
+)
+_OVERLOADED: Final = _Failure(errors.Overloaded, "The API is overloaded. Try again in a few minutes.")
+_AUTH: Final = _Failure(errors.AuthFailed, "The credential is missing or was refused. Log in again, or check the key.")
+_BILLING: Final = _Failure(errors.BillingFailed, "The account cannot pay for this call. Check its credit.")
+_MODEL: Final = _Failure(errors.ModelNotFound, "The model does not exist, or this account may not use it. Choose another model.")
+_TOO_LONG: Final = _Failure(
+    errors.PromptTooLong, "The request is too large for the model. Shorten the prompt, or compact the conversation."
+)
+_REFUSED: Final = _Failure(errors.Refused, "The model refused to answer. Change the prompt.")
+_MAX_TURNS: Final = _Failure(
+    errors.MaxTurnsReached, "The run reached its maximum number of turns. Raise max_turns, or continue with another prompt."
+)
+_BUDGET: Final = _Failure(errors.BudgetExceeded, "The run reached its maximum budget. Raise max_budget_usd to continue.")
+_INTERRUPTED: Final = _Failure(errors.RunInterrupted, "The turn was interrupted. Send the prompt again if you still need the answer.")
 _STRUCTURED: Final = _Failure(
-    errors.StructuredOutputMissing, "The model did not produce output that fits the schema.", code="result.structured_output_invalid"
+    errors.StructuredOutputMissing,
+    "The model did not produce output that fits the schema. Simplify the schema, or describe the output in the prompt.",
+    code="result.structured_output_invalid",
 )
-_NO_STRUCTURE: Final = _Failure(errors.StructuredOutputMissing, "A schema was requested, but the result contains no structured output.")
-_SERVER: Final = _Failure(errors.APIFailed, "The API failed.", code="result.server_error", retryable=True)
-_CONNECTION: Final = _Failure(
-    errors.APIFailed, "The API could not be reached.", code="result.connection_failed", category="transport", retryable=True
+_NO_STRUCTURE: Final = _Failure(
+    errors.StructuredOutputMissing,
+    "A schema was requested, but the result contains no structured output. Describe the output in the prompt.",
 )
-_INVALID: Final = _Failure(errors.APIFailed, "The API refused the request as invalid.", code="result.invalid_request")
-_OUTPUT: Final = _Failure(errors.APIFailed, "The answer exceeded the maximum number of output tokens.", code="result.max_output_tokens")
-_START: Final = _Failure(errors.ResultError, "The session could not be started.", code="result.startup_failed", category="configuration")
-_UNKNOWN: Final = _Failure(errors.APIFailed, "The run failed; no reason was given.")
+_SERVER: Final = _Failure(errors.APIFailed, "The API failed. Try again in a few minutes.", code="result.server_error", retryable=True)
+_CONNECTION: Final = _Failure(errors.APIFailed, unreachable(), code="result.connection_failed", category="transport", retryable=True)
+_INVALID: Final = _Failure(
+    errors.APIFailed, "The API refused the request as invalid. Its answer says what to correct.", code="result.invalid_request"
+)
+_OUTPUT: Final = _Failure(
+    errors.APIFailed,
+    "The answer exceeded the maximum number of output tokens. Raise the limit, or ask for a shorter answer.",
+    code="result.max_output_tokens",
+)
+_START: Final = _Failure(
+    errors.ResultError,
+    "The session could not be started. Check its id, the settings files and the servers that the options name.",
+    code="result.startup_failed",
+    category="configuration",
+)
+_UNCERTAIN: Final = _Failure(
+    errors.TurnUncertain,
+    "The machine that ran the turn is gone, and the turn may have had effects. Look into the session before you repeat it.",
+)
+_UNKNOWN: Final = _Failure(errors.APIFailed, "The run failed, and its result gives no reason. Try again, and read the messages before it.")
 
 _BY_SUBTYPE: Final = {
     "error_max_turns": _MAX_TURNS,
     "error_max_budget_usd": _BUDGET,
     "error_max_structured_output_retries": _STRUCTURED,
+    "outcome_uncertain": _UNCERTAIN,
 }
 
 _BY_TERMINAL_REASON: Final = {
@@ -198,7 +259,7 @@ def _outcome_of(failure: _Failure, result: ReportedResult) -> Outcome:
         category=failure.category or error.category,
         retryable=error.retryable if failure.retryable is None else failure.retryable,
         resets_at=result.resets_at if error is errors.RateLimited else None,
-        text=failure.text,
+        text=unreachable(reason=reason_in(_text_of(result))) if failure is _CONNECTION else failure.text,
     )
 
 

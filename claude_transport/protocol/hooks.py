@@ -616,11 +616,13 @@ class PreToolUseDecision(SpecificOutput, frozen=True, kw_only=True):
     @classmethod
     def defer(cls) -> Self:
         """Return the decision to postpone: the turn ends without an error. Its result has `terminal_reason` `tool_deferred`, and the call
-        in `deferred_tool_use`.
+        in `deferred_tool_use`. Of several calls in one message, only the last is kept.
 
         When another process resumes the session, its PreToolUse hook is asked about the call before the first prompt, and the turn
         continues. The result of that turn belongs to no prompt (`prompt_uuids` is empty). In the same process, the next prompt continues
         without the tool.
+
+        Needs claude 2.1.257 or newer. On an older one, and where the version is not known, `Query` denies the call instead.
         """
         return cls(permission_decision="defer")
 

@@ -1,15 +1,17 @@
 """`LineLog`: the last lines of a running session, in both directions and in bounded memory, for those who watch it.
 
 The session appends blocks of lines as they are. An observer takes `Excerpt`s. Only then are the lines divided, redacted and encoded, once
-for all observers. So the session pays for one append, however many watch. `observing` waits for new lines; `gateway` sends them over HTTP.
+for all observers that follow. So the session pays for one append, however many watch. `observing` waits for new lines; `gateway` sends them
+over HTTP.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from typing import Any, Final, Self
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, Literal, Self
 
 from claude_transport.errors import ConfigurationError, ReplayGap
 from claude_transport.protocol.framing import LineBlock
@@ -22,6 +24,13 @@ DEFAULT_KEPT_BYTES: Final = 4 * 2**20
 
 _BESIDE_BYTES: Final = 400
 """Bytes of memory of a kept block besides its lines."""
+
+_MAX_LINES: Final = 512
+_MAX_BLOCK_BYTES: Final = 64 * 2**10
+"""A block with more than this is divided before it is made for observers: of tiny lines they are a hundred times as large."""
+
+_OBJECT_BYTES: Final = 300
+"""Bytes of memory of a line that was made for observers, besides its own."""
 
 _MAX_POSITION: Final = 2**53
 """Positions fit into a number of JavaScript."""
@@ -79,10 +88,14 @@ def check_since(since: object) -> int | None:
     return since
 
 
-class _Entry:
-    """A block of lines in one direction. What an observer needs of it is made at its first use, and kept."""
+Form = Literal["lines", "events"]
+"""What is made of lines for observers: `ObservedLine`s, or server-sent events."""
 
-    __slots__ = ("block", "count", "direction", "events", "first", "lines", "size", "t")
+
+class _Entry:
+    """A block of lines in one direction."""
+
+    __slots__ = ("block", "count", "direction", "first", "size", "t")
 
     def __init__(self, block: LineBlock, *, first: int, t: float, direction: Direction) -> None:
         self.block = block
@@ -91,47 +104,110 @@ class _Entry:
         self.direction: Direction = direction
         self.count = block.count
         self.size = len(block.head) + len(block.chunk) + _BESIDE_BYTES
-        self.lines: dict[bool, Sequence[ObservedLine]] = {}
-        self.events: dict[bool, Sequence[bytes]] = {}
 
     @property
     def last(self) -> int:
         return self.first + self.count - 1
 
+    @property
+    def made_size(self) -> int:
+        """About the memory of its lines when they are made for observers."""
+        return self.size + _OBJECT_BYTES * self.count
+
+    @property
+    def is_long(self) -> bool:
+        return self.count > _MAX_LINES or (self.size > _MAX_BLOCK_BYTES and self.count > 1)
+
+    def divide(self) -> list[_Entry]:
+        """Return the same lines in blocks that are not long."""
+        parts: list[_Entry] = []
+        first = self.first
+        for data in _parts(bytes(self.block)):
+            block = LineBlock(b"", data, len(data), data.count(b"\n"))
+            parts.append(_Entry(block, first=first, t=self.t, direction=self.direction))
+            first += block.count
+        return parts
+
+
+_SOME_LINES: Final = re.compile(rb"(?:[^\n]*+\n){1,%d}+" % _MAX_LINES)
+
+
+def _parts(data: bytes) -> Iterator[bytes]:
+    for found in _SOME_LINES.finditer(data):
+        begin, end = found.span()
+        while end - begin > _MAX_BLOCK_BYTES:
+            cut = (data.rfind(b"\n", begin, begin + _MAX_BLOCK_BYTES) + 1) or (data.index(b"\n", begin) + 1)
+            yield data[begin:cut]
+            begin = cut
+        if begin < end:
+            yield data[begin:end]
+
+
+class _Made:
+    """What was made of blocks for observers: the newest of it, in at most `max_bytes`, or else the last one only. Threads may read it."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._kept: OrderedDict[tuple[int, bool, Form], tuple[Sequence[Any], int]] = OrderedDict()
+        self._size = 0
+
+    def find(self, entry: _Entry, scrubs: bool, form: Form) -> Sequence[Any] | None:
+        found = self._kept.get((entry.first, scrubs, form))
+        return None if found is None else found[0]
+
+    def keep(self, entry: _Entry, scrubs: bool, form: Form, made: Sequence[bytes]) -> None:
+        key: tuple[int, bool, Form] = (entry.first, scrubs, form)
+        if key not in self._kept:
+            size = sum(map(len, made)) + _OBJECT_BYTES * len(made) + _BESIDE_BYTES
+            self._kept[key] = made, size
+            self._size += size
+        while self._size > self._max_bytes and len(self._kept) > 1:
+            self._size -= self._kept.popitem(last=False)[1][1]
+
 
 class Excerpt:
-    """Some lines that were taken from a `LineLog`: whole blocks of it, from the line behind `after` on.
+    """Some lines that were taken from a `LineLog`, from the line behind `after` on.
 
-    `size` is in bytes. `lines()` and `events()` redact and encode, which takes time: long excerpts belong into a thread.
+    `lines()` and `events()` redact and encode what no observer has asked for before. That takes time: much of it (`unmade()`) belongs into
+    a thread. `share()` then keeps it for other observers.
     """
 
-    def __init__(self, entries: Sequence[_Entry], *, after: int, skipped: int, redactor: Redactor | None) -> None:
+    def __init__(self, entries: Sequence[_Entry], *, after: int, skipped: int, redactor: Redactor | None, made: _Made) -> None:
         self._entries = entries
         self._after = after
         self._skipped = skipped
         self._redactor = redactor
         self._scrubs = redactor is not None
-        self.size: int = sum(entry.size for entry in entries)
+        self._made = made
+        self._fresh: dict[tuple[int, Form], tuple[_Entry, Sequence[Any]]] = {}
         self.last: int = entries[-1].last if entries else after
         """The position of its last line."""
+
+    def unmade(self, form: Form) -> int:
+        """Return the bytes of lines that are not made yet in this form."""
+        return sum(entry.size for entry in self._entries if self._find(entry, form) is None)
+
+    def share(self) -> None:
+        """Keep what was made for the next observers. For the thread that owns the log."""
+        for (_, form), (entry, made) in self._fresh.items():
+            self._made.keep(entry, self._scrubs, form, made)
+        self._fresh.clear()
 
     def lines(self) -> list[ObservedLine]:
         """Return the lines. A note about missed lines comes first."""
         found = [self._note()] if self._skipped else []
         for entry in self._entries:
-            made = entry.lines.get(self._scrubs)
-            if made is None:
-                made = entry.lines[self._scrubs] = self._make(entry)
-            found += made[max(0, self._after + 1 - entry.first) :]
+            found += self._lines_of(entry)[max(0, self._after + 1 - entry.first) :]
         return found
 
     def events(self) -> list[bytes]:
         """Return the lines as server-sent events: the id is the position, the data a record of a tape."""
         found = [_event_of(self._note())] if self._skipped else []
         for entry in self._entries:
-            made = entry.events.get(self._scrubs)
+            made = self._find(entry, "events")
             if made is None:
-                made = entry.events[self._scrubs] = [_event_of(line) for line in self._make(entry)]
+                made = [_event_of(line) for line in self._lines_of(entry)]
+                self._fresh[entry.first, "events"] = entry, made
             found += made[max(0, self._after + 1 - entry.first) :]
         return found
 
@@ -139,12 +215,21 @@ class Excerpt:
         t = self._entries[0].t if self._entries else 0.0
         return ObservedLine(note_of_skip(self._skipped), position=self._after, t=t, direction="note")
 
-    def _make(self, entry: _Entry) -> list[ObservedLine]:
+    def _lines_of(self, entry: _Entry) -> Sequence[ObservedLine]:
+        found = self._find(entry, "lines")
+        if found is not None:
+            return found
         raw = bytes(entry.block).split(b"\n")[: entry.count]
         redacted = raw if self._redactor is None or entry.direction == "note" else map(self._redactor.line, raw)
-        return [
+        made = [
             ObservedLine(line, position=entry.first + place, t=entry.t, direction=entry.direction) for place, line in enumerate(redacted)
         ]
+        self._fresh[entry.first, "lines"] = entry, made
+        return made
+
+    def _find(self, entry: _Entry, form: Form) -> Sequence[Any] | None:
+        fresh = self._fresh.get((entry.first, form))
+        return self._made.find(entry, self._scrubs, form) if fresh is None else fresh[1]
 
 
 def _event_of(line: ObservedLine) -> bytes:
@@ -158,7 +243,7 @@ class LineLog:
         clock: returns seconds.
         redactor: makes the `Redactor` of observers that may not see everything, at the first use of one.
         max_bytes: the memory for lines. Older ones are forgotten. What is made of them for observers takes up to
-            three times as much again.
+            twice as much again.
     """
 
     def __init__(self, *, clock: Callable[[], float], redactor: Callable[[], Redactor], max_bytes: int = DEFAULT_KEPT_BYTES) -> None:
@@ -168,6 +253,7 @@ class LineLog:
         self._max_bytes = max_bytes
         self._start = clock()
         self._entries: list[_Entry] = []
+        self._made = _Made(2 * max_bytes)
         self._forgotten = 0  # entries at the beginning of the list that are gone
         self._size = 0
         self._waiting: list[Callable[[], object]] = []
@@ -231,22 +317,34 @@ class LineLog:
             raise ReplayGap(f"the lines behind {since} are not kept any more: the oldest one is {self.oldest}. since=None begins there")
 
     def take(self, after: int, *, scrub: bool, max_bytes: int) -> Excerpt:
-        """Return the lines behind `after`: at least one block, and not many more than `max_bytes`; none when there are none yet.
+        """Return the lines behind `after`: those of at least one block, and for an observer not many more than `max_bytes`; or none.
 
         Lines that an observer has missed are told by a note.
         """
         skipped = max(0, self.oldest - 1 - after)
         after += skipped
-        at = max(self._forgotten, bisect_right(self._entries, after, key=_first_of) - 1)
-        if at < len(self._entries) and self._entries[at].last <= after:
-            at += 1
+        self._divide(self._find(after))
+        at = self._find(after)
         taken: list[_Entry] = []
         size = 0
         while at < len(self._entries) and size < max_bytes:
+            self._divide(at)
             taken.append(self._entries[at])
-            size += self._entries[at].size
+            size += self._entries[at].made_size
             at += 1
-        return Excerpt(taken, after=after, skipped=skipped, redactor=self._redactor_for(scrub))
+        return Excerpt(taken, after=after, skipped=skipped, redactor=self._redactor_for(scrub), made=self._made)
+
+    def _find(self, after: int) -> int:
+        """Return the index of the block with the line behind `after`."""
+        at = max(self._forgotten, bisect_right(self._entries, after, key=_first_of) - 1)
+        return at + 1 if at < len(self._entries) and self._entries[at].last <= after else at
+
+    def _divide(self, at: int) -> None:
+        """Divide the block at this index, when it is long. The session does not pay for this: it is done for an observer."""
+        if at < len(self._entries) and self._entries[at].is_long:
+            parts = self._entries[at].divide()
+            self._size += sum(part.size for part in parts) - self._entries[at].size
+            self._entries[at : at + 1] = parts
 
     def call_at_change(self, wake: Callable[[], object]) -> None:
         """Call `wake()` once, at the next line or at the end. It must not wait."""

@@ -65,7 +65,7 @@ class EventReader:
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if name == b"data":
-            self._size += len(value)
+            self._size += len(value) + 1
             if self._size > self._max_bytes:
                 raise ProtocolError(f"an event has more than {self._max_bytes} bytes")
             self._data.append(value)

@@ -155,7 +155,10 @@ class Tape:
         try:
             data = Path(path).read_bytes()
         except OSError as error:
-            raise ConfigurationError(f"cannot read the tape {os.fspath(path)}: {error.strerror}", option="path") from error
+            raise ConfigurationError(
+                f"cannot read the tape {os.fspath(path)}: {error.strerror}. `claude-transport record` writes tapes.",
+                option="path",
+            ) from error
         return cls.parse(data, name=Path(path).name)
 
     def encode(self) -> bytes:
@@ -176,7 +179,9 @@ class Tape:
             beside.replace(target)
         except OSError as error:
             beside.unlink(missing_ok=True)
-            raise ConfigurationError(f"cannot write the tape {target}: {error.strerror}", option="path") from error
+            raise ConfigurationError(
+                f"cannot write the tape {target}: {error.strerror}. `claude-transport record` writes tapes.", option="path"
+            ) from error
 
     def append(self, record: TapeRecord) -> None:
         """Add a record at the end of the tape. Raises `ConfigurationError` when its time is before that of the last record."""

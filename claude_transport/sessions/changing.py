@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 import unicodedata
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -27,6 +28,8 @@ from claude_transport.sessions.running import process_of
 
 _INVISIBLE: Final = frozenset({"Cf", "Co", "Cn"})  # Unicode categories: format, private use, unassigned
 _MAX_PASSES: Final = 10
+_LOOKS: Final = 10
+_BETWEEN_LOOKS: Final = 0.001
 _NOT_FORKED: Final = ("teamName", "agentName", "slug", "sourceToolAssistantUUID")
 
 
@@ -244,16 +247,25 @@ def _appended(path: Path, data: bytes) -> bool:
             raise
         return False
     try:
-        size = os.fstat(descriptor).st_size
-        if not size:
+        if not os.fstat(descriptor).st_size:
             return False
         # A CLI that was killed may have left half a line, with which ours would be lost.
-        whole = data if os.pread(descriptor, 1, size - 1) == b"\n" else b"\n" + data
+        whole = data if _ends_whole(descriptor) else b"\n" + data
         if os.write(descriptor, whole) < len(whole):
             raise SessionFilesError(f"{path} has only part of the line: the disk may be full")
         return True
     finally:
         os.close(descriptor)
+
+
+def _ends_whole(descriptor: int) -> bool:
+    """Return whether a file ends with a whole line. A write under way is seen in parts, so half a line is looked at again."""
+    for _ in range(_LOOKS):
+        size = os.fstat(descriptor).st_size
+        if os.pread(descriptor, 1, size - 1) == b"\n":
+            return True
+        time.sleep(_BETWEEN_LOOKS)
+    return False
 
 
 def _write_new(path: Path, entries: Iterable[dict[str, Any]]) -> None:

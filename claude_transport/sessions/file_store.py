@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 import time
 from collections import OrderedDict
@@ -15,7 +16,7 @@ from urllib.parse import quote, unquote
 import anyio.to_thread
 import msgspec
 
-from claude_transport.errors import ConfigurationError, UsageError
+from claude_transport.errors import CLIConnectionError, ConfigurationError, SessionFilesError, UsageError
 from claude_transport.session_store import (
     SessionKey,
     SessionListSubkeysKey,
@@ -24,10 +25,12 @@ from claude_transport.session_store import (
     SessionStoreListEntry,
     SessionSummaryEntry,
 )
-from claude_transport.sessions.memory_store import uuid_of
+from claude_transport.sessions.store_entries import decode_entries, encode_entry, encode_summary, uuid_of
 from claude_transport.sessions.store_keys import checked_key
 from claude_transport.sessions.summaries import fold_session_summary
 from claude_transport.winapi import make_private
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 _LINES: Final = ".jsonl"
 _LONGEST_NAME: Final = 240
@@ -35,6 +38,12 @@ _LONGEST_NAME: Final = 240
 
 _REMEMBERED: Final = 64
 """Transcripts whose uuids are kept in memory. Those of another one are read from its file again."""
+
+_PATIENCE: Final = 5.0
+"""Seconds that a call waits for another process to finish its write. Then it fails, and the mirror tries again."""
+
+_BETWEEN_TRIES: Final = 0.01
+"""Seconds between two looks at a lock."""
 
 _T = TypeVar("_T")
 
@@ -44,6 +53,9 @@ class FileSessionStore(SessionStore):
 
     Several processes may use the directory at once, and several machines where its file system has working locks. A write that a crash has
     cut is repaired by the next one. `<path>/<project>/<session>.jsonl` is a main transcript; `<path>/<project>/<session>/` has the rest.
+
+    Its methods raise `SessionFilesError` when a file cannot be used, and `CLIConnectionError` when another process locks it for longer
+    than 5 seconds.
 
     Raises:
         ConfigurationError: `path` is no path.
@@ -59,13 +71,19 @@ class FileSessionStore(SessionStore):
         return f"FileSessionStore({str(self._root)!r})"
 
     async def _run(self, work: Callable[[], _T]) -> _T:
-        # a cancelled caller leaves the thread: a lock of a machine that was paused may take long
-        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+        def typed() -> _T:
+            try:
+                return work()
+            except OSError as exc:
+                raise SessionFilesError(f"{self._root}: {exc}", errno=exc.errno) from exc
+
+        # a cancelled caller leaves the thread, which ends by itself: it waits for a lock for `_PATIENCE` seconds at most
+        return await anyio.to_thread.run_sync(typed, abandon_on_cancel=True)
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
         """Add `entries` to the end of a transcript. An entry whose `uuid` the transcript has already is left out."""
         checked_key(key)
-        rows = [(uuid_of(entry), msgspec.json.encode(entry) + b"\n") for entry in entries]
+        rows = [(uuid_of(entry), encode_entry(entry) + b"\n") for entry in entries]
         if rows:
             await self._run(functools.partial(self._append, key, entries, rows))
 
@@ -93,7 +111,10 @@ class FileSessionStore(SessionStore):
                 os.fsync(file.fileno())
                 known.size = start + len(data)
             if subpath is None:
-                self._summarise(path, key, new, start=start, end=known.size)
+                try:
+                    self._summarise(path, key, new, start=start, end=known.size)
+                except OSError as exc:  # the next append makes it good, and lists load a session whose summary is too old
+                    logger.info("a session is stored, and its summary is not: %s", exc)
 
     def _remember(self, path: Path) -> _Known:
         known = self._known.pop(path, None)
@@ -110,10 +131,10 @@ class FileSessionStore(SessionStore):
             before = None
         folded = 0 if before is None else before["size"]
         if folded != start:
-            new = [msgspec.json.decode(line) for line in _whole_lines(path, start=folded)]
+            new = list(decode_entries(_whole_lines(path, start=folded)))
         prev: SessionSummaryEntry | None = None if before is None else {"session_id": key["session_id"], "mtime": 0, "data": before["data"]}
         data = fold_session_summary(prev, key, new)["data"]
-        kept = msgspec.json.encode({"size": end, "mtime": _mtime(path), "data": data})
+        kept = encode_summary({"size": end, "mtime": _mtime(path), "data": data})
         draft = place.with_name(place.name + ".new")
         with _opened(draft, "wb") as file:
             file.write(kept)
@@ -124,13 +145,21 @@ class FileSessionStore(SessionStore):
         path = self._path(*checked_key(key))
 
         def work() -> list[SessionStoreEntry] | None:
-            return [msgspec.json.decode(line) for line in _whole_lines(path)] if path.exists() else None
+            try:
+                return list(decode_entries(_whole_lines(path)))
+            except FileNotFoundError:
+                return None
 
         return await self._run(work) or None
 
     async def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
         """List the sessions of a project that have a main transcript."""
-        return await self._run(lambda: [{"session_id": _read(path.name), "mtime": _mtime(path)} for path in self._transcripts(project_key)])
+
+        def work() -> list[SessionStoreListEntry]:
+            found = [(path, _mtime(path)) for path in self._transcripts(project_key)]
+            return [{"session_id": _read(path.name), "mtime": mtime} for path, mtime in found if mtime is not None]
+
+        return await self._run(work)
 
     async def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
         """List the summaries of all sessions of a project."""
@@ -211,8 +240,9 @@ class FileSessionStore(SessionStore):
         name = _written(session_id) + _LINES
 
         def work() -> str | None:
-            folders = [folder for folder in self._root.iterdir() if (folder / name).exists()] if self._root.is_dir() else []
-            return _read(max(folders, key=lambda folder: _mtime(folder / name)).name) if folders else None
+            folders = list(self._root.iterdir()) if self._root.is_dir() else []
+            found = [(mtime, folder.name) for folder in folders if (mtime := _mtime(folder / name)) is not None]
+            return _read(max(found)[1]) if found else None
 
         return await self._run(work)
 
@@ -235,7 +265,16 @@ class FileSessionStore(SessionStore):
             except ImportError:  # Windows: one process at a time
                 yield
                 return
-            fcntl.flock(file, fcntl.LOCK_EX)
+            give_up = time.monotonic() + _PATIENCE
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() >= give_up:
+                        what = f"{file.name} is locked by another process for longer than {_PATIENCE:g} s"
+                        raise CLIConnectionError(what, code="session_store.failed") from None
+                    time.sleep(_BETWEEN_TRIES)
             yield  # closing the file ends the lock
 
 
@@ -253,8 +292,7 @@ class _Known:
             self.uuids.clear()
         for line in _whole_lines(path, start=self.size):
             self.size += len(line) + 1
-            uuid = uuid_of(msgspec.json.decode(line))
-            self.uuids.update(() if uuid is None else (uuid,))
+            self.uuids.update(uuid for entry in decode_entries([line]) if (uuid := uuid_of(entry)))
 
 
 def _whole_lines(path: Path, *, start: int = 0) -> Iterator[bytes]:
@@ -297,8 +335,12 @@ def _read(name: str) -> str:
     return unquote(name.removesuffix(_LINES))
 
 
-def _mtime(path: Path) -> int:
-    return path.stat().st_mtime_ns // 1_000_000
+def _mtime(path: Path) -> int | None:
+    """Return when a file was changed, in milliseconds since 1970. None for one that was deleted."""
+    try:
+        return path.stat().st_mtime_ns // 1_000_000
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def _make_folder(folder: Path) -> None:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import uuid
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, cast
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, cast
 
 import anyio
 
 from claude_transport.errors import SessionArgumentError, SessionNotFound
-from claude_transport.session_store import SessionKey, SessionStore, SessionStoreEntry, SessionSummaryEntry, has_method
+from claude_transport.session_store import (
+    SessionKey,
+    SessionStore,
+    SessionStoreEntry,
+    SessionStoreListEntry,
+    SessionSummaryEntry,
+    has_method,
+)
 from claude_transport.sessions.changing import Fork, ForkSessionResult, checked_tag, checked_title, fork_title, timestamp
 from claude_transport.sessions.listing import SDKSessionInfo
 from claude_transport.sessions.places import Directory, check_id, project_key_for_directory, real_path
@@ -25,52 +34,111 @@ async def list_sessions_from_store(
 ) -> list[SDKSessionInfo]:
     """Return the sessions that a store has of a directory, the latest first.
 
-    A store that keeps summaries is asked twice in all. Otherwise each session is loaded, up to 16 at once. Sessions of subagents are left
-    out, and so are those without a prompt or a title.
+    A store that keeps summaries is asked twice in all, and a session is loaded only where its summary is missing or too old. From a store
+    without summaries, sessions are loaded until the page is full. At most 16 are loaded at once. Sessions of subagents are left out, and
+    so are those without a prompt or a title. A session that cannot be loaded is shown with an empty `summary`.
 
     Args:
         session_store: a store that can list its sessions, or their summaries, or both.
         directory: the sessions of this working directory; without it, of the current one.
-        limit: at most so many; None or 0 for all.
+        limit: at most so many; None or 0 for all. A session without a summary counts before it is loaded, and a page has one less when that
+            session is then left out.
         offset: leave out so many of the latest.
 
     Raises:
         SessionArgumentError: the store can list neither, or `directory` cannot be a path.
     """
     project = project_key_for_directory(directory)
-    found: dict[str, SessionSummaryEntry] = {}
-    if has_method(session_store, "list_session_summaries"):
-        found = {each["session_id"]: each for each in await session_store.list_session_summaries(project)}
-    elif not has_method(session_store, "list_sessions"):
-        raise SessionArgumentError(f"{type(session_store).__name__} can list neither its sessions nor summaries", argument="session_store")
+    summaries = await _summaries(session_store, project)
+    listed: list[SessionStoreListEntry] | None = None
     if has_method(session_store, "list_sessions"):
-        listed = {each["session_id"]: each["mtime"] for each in await session_store.list_sessions(project)}
-        # what was written after its summary, or has none, is read; a summary without a session is that of a deleted one
-        known = {session: each for session, each in found.items() if each["mtime"] >= listed.get(session, float("inf"))}
-        found = known | await _folded(session_store, project, {session: mtime for session, mtime in listed.items() if session not in known})
-    infos = [info for each in found.values() if (info := _info(each, directory)) is not None]
-    infos.sort(key=lambda info: info.last_modified, reverse=True)
+        listed = list(await session_store.list_sessions(project))
+    elif summaries is None:
+        raise SessionArgumentError(f"{type(session_store).__name__} can list neither its sessions nor summaries", argument="session_store")
     begin = max(offset, 0)
-    return infos[begin : begin + limit] if limit is not None and limit > 0 else infos[begin:]
+    stop = begin + limit if limit is not None and limit > 0 else None
+    if summaries is None:
+        return (await _loaded_until_full(session_store, project, listed or [], directory, stop))[begin:]
+    page = list(itertools.islice(_shown(_slots(summaries, listed), directory), begin, stop))
+    loaded = await _loaded(session_store, project, [slot for slot, info in page if info is None], directory)
+    infos = (info or loaded[slot.session_id] for slot, info in page)
+    return [info for info in infos if info is not None]
 
 
-async def _folded(store: SessionStore, project: str, mtimes: Mapping[str, int]) -> dict[str, SessionSummaryEntry]:
-    """Load sessions and fold their summaries. One that cannot be loaded is left out."""
-    found: dict[str, SessionSummaryEntry] = {}
-    limiter = anyio.CapacityLimiter(_LOADS_AT_ONCE)
+class _Slot(NamedTuple):
+    """A place in a list of sessions: of one whose summary is known, or of one that must be loaded."""
 
-    async def fold(session: str, mtime: int) -> None:
-        key: SessionKey = {"project_key": project, "session_id": session}
-        async with limiter:
+    mtime: int
+    session_id: str
+    summary: SessionSummaryEntry | None = None
+
+
+async def _summaries(store: SessionStore, project: str) -> list[SessionSummaryEntry] | None:
+    """Return what the store has of them; None when it keeps none."""
+    if not has_method(store, "list_session_summaries"):
+        return None
+    try:
+        return await store.list_session_summaries(project)
+    except NotImplementedError:  # a store around another one that keeps none
+        return None
+
+
+def _slots(summaries: Iterable[SessionSummaryEntry], listed: Sequence[SessionStoreListEntry] | None) -> list[_Slot]:
+    """Return the places of all sessions, the latest first.
+
+    A summary counts unless its session was written after it. One without a session is that of a deleted one.
+    """
+    written = None if listed is None else {each["session_id"]: each["mtime"] for each in listed}
+    slots = [
+        _Slot(each["mtime"], each["session_id"], each)
+        for each in summaries
+        if written is None or each["mtime"] >= written.get(each["session_id"], math.inf)
+    ]
+    known = {slot.session_id for slot in slots}
+    slots += [_Slot(each["mtime"], each["session_id"]) for each in listed or () if each["session_id"] not in known]
+    return sorted(slots, key=lambda slot: slot.mtime, reverse=True)
+
+
+def _shown(slots: Iterable[_Slot], directory: Directory) -> Iterator[tuple[_Slot, SDKSessionInfo | None]]:
+    """Yield the places that count, each with what the list shows there. None for a session that must be loaded to know it."""
+    for slot in slots:
+        info = None if slot.summary is None else _info(slot.summary, directory)
+        if info is not None or slot.summary is None:
+            yield slot, info
+
+
+async def _loaded_until_full(
+    store: SessionStore, project: str, listed: Iterable[SessionStoreListEntry], directory: Directory, stop: int | None
+) -> list[SDKSessionInfo]:
+    """Load the latest sessions until `stop` of them are shown, or all with None."""
+    waiting = _slots((), list(listed))
+    found: list[SDKSessionInfo] = []
+    while waiting and (stop is None or len(found) < stop):
+        count = len(waiting) if stop is None else stop - len(found)
+        now, waiting = waiting[:count], waiting[count:]
+        loaded = await _loaded(store, project, now, directory)
+        found += [info for slot in now if (info := loaded[slot.session_id]) is not None]
+    return found
+
+
+async def _loaded(store: SessionStore, project: str, slots: Iterable[_Slot], directory: Directory) -> dict[str, SDKSessionInfo | None]:
+    """Load sessions, and return what a list shows of each. None for one that a list leaves out."""
+    found: dict[str, SDKSessionInfo | None] = {}
+    waiting = iter(slots)
+
+    async def load() -> None:
+        for slot in waiting:
+            key: SessionKey = {"project_key": project, "session_id": slot.session_id}
             try:
                 entries = await store.load(key)
-            except Exception:  # noqa: BLE001 - one session that cannot be read must not hide the others
-                return
-        found[session] = {**fold_session_summary(None, key, entries or []), "mtime": mtime}
+            except Exception:  # noqa: BLE001 - one session that cannot be loaded must not hide the others
+                found[slot.session_id] = SDKSessionInfo(slot.session_id, summary="", last_modified=slot.mtime)
+            else:
+                found[slot.session_id] = _info({**fold_session_summary(None, key, entries or []), "mtime": slot.mtime}, directory)
 
     async with anyio.create_task_group() as tasks:
-        for session, mtime in mtimes.items():
-            tasks.start_soon(fold, session, mtime)
+        for _ in range(_LOADS_AT_ONCE):
+            tasks.start_soon(load)
     return found
 
 

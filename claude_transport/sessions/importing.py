@@ -61,15 +61,15 @@ async def import_session_to_store(
 
 
 async def _copy(path: Path, key: dict[str, str], store: _Appends, batch_size: int) -> None:
-    with closing(await anyio.to_thread.run_sync(_Batches, path, batch_size)) as batches:
+    with closing(await anyio.to_thread.run_sync(Batches, path, batch_size)) as batches:
         while batch := await anyio.to_thread.run_sync(batches.next):
             await store.append(dict(key), batch)
 
 
-class _Batches:
-    """The entries of a file, some at a time."""
+class Batches:
+    """The entries of a transcript's file, some at a time: up to its end, or to the position `end`. Close it after use."""
 
-    def __init__(self, path: Path, batch_size: int) -> None:
+    def __init__(self, path: Path, batch_size: int = BATCH_ENTRIES, *, end: int | None = None) -> None:
         self._path = path
         self._size = batch_size
         try:
@@ -78,7 +78,7 @@ class _Batches:
             raise
         except OSError as error:
             raise _unreadable(path, error) from error
-        self._lines = lines_of(self._file)
+        self._lines = lines_of(self._file, end=end)
 
     def next(self) -> list[dict[str, Any]]:
         """Return the next entries; none at the end."""
@@ -97,6 +97,7 @@ class _Batches:
         return batch
 
     def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
 

@@ -23,6 +23,7 @@ from claude_transport.errors import CLIConnectionError, ConfigurationError
 from claude_transport.printable import printable
 from claude_transport.session_store import SessionKey, SessionStore, SessionStoreEntry, SharedSessionStore, has_method
 from claude_transport.sessions.places import is_session_id, project_key_for_directory
+from claude_transport.sessions.store_entries import encode_entry
 from claude_transport.sessions.store_keys import relative_transcript
 from claude_transport.winapi import make_private
 
@@ -57,47 +58,62 @@ async def find_session(
         CLIConnectionError: the store failed, or took longer than `timeout` seconds for one answer.
         ConfigurationError: the store cannot list sessions, which a continued conversation needs.
     """
+    key = await locate_session(store, resume=resume, cwd=cwd, timeout=timeout)
+    return None if key is None else await load_session(store, key, timeout=timeout)
+
+
+async def locate_session(
+    store: SessionStore, *, resume: str | None, cwd: str | os.PathLike[str] | None, timeout: float = LOAD_TIMEOUT
+) -> SessionKey | None:
+    """Return the key of the session that `find_session()` loads, and raise what that raises."""
     own = project_key_for_directory(cwd)
     if resume is None:
         return await _latest(store, own, timeout=timeout)
     if not is_session_id(resume):
         return None  # a title, which only the CLI knows
-    entries = await asked(store.load({"project_key": own, "session_id": resume}), timeout=timeout)
-    project: str | None = own
-    if not entries and has_method(store, "find_project"):
+    key: SessionKey = {"project_key": own, "session_id": resume}
+    if await asked(store.load(key), timeout=timeout):
+        return key
+    if has_method(store, "find_project"):
         project = await asked(cast("SharedSessionStore", store).find_project(resume), timeout=timeout)
         if project is not None:
-            entries = await asked(store.load({"project_key": project, "session_id": resume}), timeout=timeout)
-    if not entries or project is None:
-        return None
-    return await _with_parts(store, project, resume, entries, timeout=timeout)
+            return {"project_key": project, "session_id": resume}
+    return None
 
 
-async def _latest(store: SessionStore, project: str, *, timeout: float) -> FoundSession | None:
+async def _latest(store: SessionStore, project: str, *, timeout: float) -> SessionKey | None:
     if not has_method(store, "list_sessions"):
         raise ConfigurationError(
             f"continue_conversation: {type(store).__name__} cannot list its sessions; name one with resume", option="continue_conversation"
         )
     listed = await asked(store.list_sessions(project), timeout=timeout)
     for each in sorted(listed, key=lambda each: each["mtime"], reverse=True):
-        session = each["session_id"]
-        if not is_session_id(session):
+        key: SessionKey = {"project_key": project, "session_id": each["session_id"]}
+        if not is_session_id(key["session_id"]):
             continue
-        entries = await asked(store.load({"project_key": project, "session_id": session}), timeout=timeout)
+        entries = await asked(store.load(key), timeout=timeout)
         if entries and not (isinstance(entries[0], dict) and entries[0].get("isSidechain") is True):  # not that of a subagent
-            return await _with_parts(store, project, session, entries, timeout=timeout)
+            return key
     return None
 
 
-async def _with_parts(store: SessionStore, project: str, session: str, entries: list[SessionStoreEntry], *, timeout: float) -> FoundSession:
+async def load_session(store: SessionStore, key: SessionKey, *, timeout: float = LOAD_TIMEOUT) -> FoundSession | None:
+    """Load a session with its subagents. None when the store does not have it (any more).
+
+    Raises:
+        CLIConnectionError: the store failed, or took longer than `timeout` seconds for one answer.
+    """
+    project, session = key["project_key"], key["session_id"]
+    entries = await asked(store.load(key), timeout=timeout)
+    if not entries:
+        return None
     transcripts: dict[str | None, list[SessionStoreEntry]] = {None: entries}
     if has_method(store, "list_subkeys"):
         for subpath in await asked(store.list_subkeys({"project_key": project, "session_id": session}), timeout=timeout):
             if relative_transcript(session, subpath) is None:
                 logger.warning("a transcript with the subpath %s is left out: it would be outside of the session", printable(str(subpath)))
                 continue
-            key: SessionKey = {"project_key": project, "session_id": session, "subpath": subpath}
-            if part := await asked(store.load(key), timeout=timeout):
+            if part := await asked(store.load({**key, "subpath": subpath}), timeout=timeout):
                 transcripts[subpath] = part
     return FoundSession(session, project, transcripts)
 
@@ -108,11 +124,11 @@ async def asked(answer: Awaitable[_T], *, timeout: float) -> _T:
     Raises:
         CLIConnectionError: the store failed, or took longer than `timeout` seconds.
     """
-    with anyio.move_on_after(timeout):
-        try:
+    try:
+        with anyio.move_on_after(timeout):
             return await answer
-        except Exception as exc:
-            raise CLIConnectionError(f"the session store failed: {said_by(exc)}", code="session_store.failed") from exc
+    except Exception as exc:
+        raise CLIConnectionError(f"the session store failed: {said_by(exc)}", code="session_store.failed") from exc
     raise CLIConnectionError(f"the session store did not answer in {timeout:g} s", code="session_store.failed")
 
 
@@ -202,7 +218,7 @@ def _write(folder: Path, found: FoundSession) -> None:
         _write_lines(path, [entry for entry in entries if not _is_metadata(entry)])
         if metadata:  # the CLI keeps it beside the transcript; the latest counts
             last: dict[str, Any] = {name: value for name, value in metadata[-1].items() if name != "type"}
-            _write_private(path.with_name(path.name.removesuffix(".jsonl") + ".meta.json"), [msgspec.json.encode(last)])
+            _write_private(path.with_name(path.name.removesuffix(".jsonl") + ".meta.json"), [encode_entry(last)])
 
 
 def _is_metadata(entry: object) -> bool:
@@ -210,7 +226,7 @@ def _is_metadata(entry: object) -> bool:
 
 
 def _write_lines(path: Path, entries: Iterable[object]) -> None:
-    _write_private(path, (msgspec.json.encode(entry) + b"\n" for entry in entries))
+    _write_private(path, (encode_entry(entry) + b"\n" for entry in entries))
 
 
 def _write_private(path: Path, parts: Iterable[bytes]) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Final
 
 import anyio.lowlevel
-import msgspec
 
 from claude_transport.session_store import (
     SessionKey,
@@ -16,10 +14,9 @@ from claude_transport.session_store import (
     SessionStoreListEntry,
     SessionSummaryEntry,
 )
+from claude_transport.sessions.store_entries import decode_entries, encode_entry, uuid_of
 from claude_transport.sessions.store_keys import checked_key
 from claude_transport.sessions.summaries import fold_session_summary
-
-_JSON: Final = msgspec.json
 
 
 class _Transcript:
@@ -45,7 +42,7 @@ class InMemorySessionStore(SessionStore):
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
         """Add `entries` to the end of a transcript. An entry whose `uuid` the transcript has already is left out."""
         project, session, subpath = checked_key(key)
-        lines = [(uuid_of(entry), _JSON.encode(entry), entry) for entry in entries]
+        lines = [(uuid_of(entry), encode_entry(entry), entry) for entry in entries]
         await anyio.lowlevel.checkpoint()
         if not lines:
             return
@@ -69,7 +66,7 @@ class InMemorySessionStore(SessionStore):
         project, session, subpath = checked_key(key)
         await anyio.lowlevel.checkpoint()
         transcript = self._transcripts.get((project, session), {}).get(subpath)
-        return None if transcript is None else [_JSON.decode(line) for line in transcript.lines]
+        return None if transcript is None else list(decode_entries(transcript.lines))
 
     async def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
         """List the sessions of a project that have a main transcript."""
@@ -125,9 +122,3 @@ class InMemorySessionStore(SessionStore):
         of_session = {project: parts for (project, session), parts in self._transcripts.items() if session == session_id and None in parts}
         found = [(parts[None].mtime, project) for project, parts in of_session.items()]
         return max(found)[1] if found else None
-
-
-def uuid_of(entry: Any) -> str | None:
-    """Return the uuid of an entry, if it has one."""
-    uuid = entry.get("uuid") if isinstance(entry, dict) else None
-    return uuid if isinstance(uuid, str) and uuid else None

@@ -77,7 +77,9 @@ class Entry:
     @classmethod
     def of(cls, raw: Any, where: Any) -> Entry | None:
         """Make the entry of a line that was parsed. None for lines that are no part of the tree: titles, tags, snapshots, noise."""
-        if not isinstance(raw, dict) or raw.get("type") not in LINKED or not isinstance(raw.get("uuid"), str):
+        if not isinstance(raw, dict) or not isinstance(raw.get("type"), str) or not isinstance(raw.get("uuid"), str):
+            return None
+        if raw["type"] not in LINKED:
             return None
         message = raw.get("message")
         message = message if isinstance(message, dict) else {}

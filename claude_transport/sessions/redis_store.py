@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+import importlib.util
+import logging
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
-import anyio
 import msgspec
 
 from claude_transport.errors import CLIConnectionError, ConfigurationError
@@ -19,13 +20,12 @@ from claude_transport.session_store import (
     SessionStoreListEntry,
     SessionSummaryEntry,
 )
-from claude_transport.sessions.memory_store import uuid_of
+from claude_transport.sessions.redis_client import RedisAddress
+from claude_transport.sessions.store_entries import decode_entries, encode_entry, encode_summary, uuid_of
 from claude_transport.sessions.store_keys import checked_key
 from claude_transport.sessions.summaries import fold_session_summary
 
-_SCHEMES: Final = ("redis", "rediss")
-_CALL_TIMEOUT: Final = 30.0
-"""Seconds for one call of the store, connecting included."""
+logger: logging.Logger = logging.getLogger(__name__)
 
 _PAGE: Final = 1_000
 """Entries that are read at once."""
@@ -67,71 +67,47 @@ class RedisSessionStore(SessionStore):
     """Keeps transcripts in the Redis or Valkey server of `url`, such as `redis://user:password@host:6379/0`, or `rediss://…` for TLS.
 
     Each call makes a connection of its own, so one store can be used in several event loops, one after the other. A key never expires by
-    itself. All keys begin with `prefix`.
+    itself. All keys begin with `prefix`. With TLS, the certificate and the name in it are checked; `?ssl_ca_certs=<file>` names an
+    authority of your own.
 
     Raises:
         ConfigurationError: the URL is not one of Redis, or the extra `redis` is not installed.
     """
 
     def __init__(self, url: str, *, prefix: str = "claude-sessions") -> None:
-        parts = urlsplit(url) if isinstance(url, str) else None
-        if parts is None or parts.scheme not in _SCHEMES or not parts.hostname:
-            raise ConfigurationError("url must be redis://host:port/database, or rediss://… for TLS", option="url")
-        try:
-            import coredis  # noqa: F401 - only whether it is there
-        except ImportError as exc:
-            raise ConfigurationError(
-                "RedisSessionStore needs the extra redis: pip install 'claude-transport[redis]'", option="url"
-            ) from exc
-        self._url: str = url
-        try:
-            self._host, self._port = parts.hostname, parts.port or 6379
-        except ValueError as exc:
-            raise ConfigurationError(f"url has no valid port: {exc}", option="url") from exc
-        self._place: str = f"{self._host}:{self._port}"
+        self._address = RedisAddress.of(url)
+        if importlib.util.find_spec("coredis") is None:
+            raise ConfigurationError("RedisSessionStore needs the extra redis: pip install 'claude-transport[redis]'", option="url")
         self._prefix = prefix
 
     def __repr__(self) -> str:
         """Show the server, without its password."""
-        return f"RedisSessionStore({self._place!r})"
+        return f"RedisSessionStore({str(self._address)!r})"
 
-    @contextlib.asynccontextmanager
-    async def _connected(self) -> AsyncIterator[Any]:
-        """Connect for one call.
-
-        Raises:
-            CLIConnectionError: the server cannot be reached, refused a command, or did not answer in time.
-        """
-        import coredis
-
-        failure: Exception | None = None
-        with anyio.move_on_after(_CALL_TIMEOUT) as patience:
-            try:
-                # first by hand: a client that cannot connect leaves open streams behind
-                await (await anyio.connect_tcp(self._host, self._port)).aclose()
-                async with coredis.Redis.from_url(self._url) as client:
-                    yield client
-            except Exception as exc:  # noqa: BLE001 - a task group inside wraps each error in a group
-                failure = _first_of(exc)
-        if failure is not None:
-            what = f"{self._place}: {type(failure).__name__}: {failure}".replace(self._url, self._place)
-            raise CLIConnectionError(what, code="session_store.failed") from None
-        if patience.cancelled_caught:
-            raise CLIConnectionError(f"{self._place} did not answer in {_CALL_TIMEOUT:g} s", code="session_store.failed")
+    def _connected(self) -> contextlib.AbstractAsyncContextManager[Any]:
+        return self._address.connected()
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
         """Add `entries` to the end of a transcript, all or none. An entry whose `uuid` the transcript has already is left out."""
         project, session, subpath = checked_key(key)
-        rows = [(uuid_of(entry) or "", msgspec.json.encode(entry)) for entry in entries]
+        rows = [(uuid_of(entry) or "", encode_entry(entry)) for entry in entries]
         if not rows:
             return
         names = self._names(project, session, subpath)
         keys = [names["entries"], names["uuids"], names["sessions"], names["subkeys"], names["projects"]]
-        async with self._connected() as client:
-            arguments = [session, subpath or "", project, *(part for row in rows for part in row)]
-            mtime = int(await client.eval(_APPEND, keys=keys, args=arguments))
-            if subpath is None:
-                await self._summarise(client, names, key, mtime)
+        is_stored = False
+        try:
+            async with self._connected() as client:
+                arguments = [session, subpath or "", project, *(part for row in rows for part in row)]
+                mtime = int(await client.eval(_APPEND, keys=keys, args=arguments))
+                is_stored = True
+                if subpath is None:
+                    await self._summarise(client, names, key, mtime)
+        except CLIConnectionError as exc:
+            if not is_stored:
+                raise
+            # the next append makes it good, and lists load a session whose summary is too old
+            logger.info("a session is stored, and its summary is not: %s", exc)
 
     async def _summarise(self, client: Any, names: Mapping[str, str], key: SessionKey, mtime: int) -> None:
         """Fold what is new into the summary. Of two hosts at once, the one that has folded more wins."""
@@ -140,18 +116,20 @@ class RedisSessionStore(SessionStore):
         count = before["count"]
         prev: SessionSummaryEntry = {"session_id": key["session_id"], "mtime": mtime, "data": before["data"]}
         while lines := await client.lrange(names["entries"], count, count + _PAGE - 1):
-            prev = fold_session_summary(prev, key, [msgspec.json.decode(line) for line in lines])
+            prev = fold_session_summary(prev, key, list(decode_entries(lines)))
             count += len(lines)
-        now = msgspec.json.encode({"count": count, "mtime": mtime, "data": prev["data"]})
+        now = encode_summary({"count": count, "mtime": mtime, "data": prev["data"]})
         await client.eval(_SUMMARISE, keys=[names["summaries"], names["sessions"]], args=[key["session_id"], now, count])
 
     async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
         """Return all entries of a transcript; None for one that was never written."""
         names = self._names(*checked_key(key))
         found: list[SessionStoreEntry] = []
+        count = 0
         async with self._connected() as client:
-            while lines := await client.lrange(names["entries"], len(found), len(found) + _PAGE - 1):
-                found += [msgspec.json.decode(line) for line in lines]
+            while lines := await client.lrange(names["entries"], count, count + _PAGE - 1):
+                count += len(lines)
+                found += decode_entries(lines)
         return found or None
 
     async def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
@@ -230,10 +208,3 @@ class RedisSessionStore(SessionStore):
 
 def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
-
-
-def _first_of(exc: BaseException) -> Exception:
-    """Return the first plain error of nested groups."""
-    while isinstance(exc, BaseExceptionGroup):
-        exc = exc.exceptions[0]
-    return exc if isinstance(exc, Exception) else RuntimeError(str(exc))

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import anyio.to_thread
 import msgspec
 
-from claude_transport.errors import ConfigurationError
+from claude_transport.errors import CLIConnectionError, ConfigurationError
 from claude_transport.session_store import (
     SessionKey,
     SessionListSubkeysKey,
@@ -22,7 +22,7 @@ from claude_transport.session_store import (
     SessionStoreListEntry,
     SessionSummaryEntry,
 )
-from claude_transport.sessions.memory_store import uuid_of
+from claude_transport.sessions.store_entries import decode_entries, encode_entry, encode_summary, uuid_of
 from claude_transport.sessions.store_keys import checked_key
 from claude_transport.sessions.summaries import fold_session_summary
 from claude_transport.winapi import make_private
@@ -53,6 +53,8 @@ class SQLiteSessionStore(SessionStore):
 
     Several processes of one machine may use the file at once. It must not be on a network file system: SQLite cannot lock it there.
 
+    Its methods raise `CLIConnectionError` when the file cannot be used, or is locked by another process for longer than 5 seconds.
+
     Raises:
         ConfigurationError: `path` is no path of a file, such as `":memory:"`.
     """
@@ -66,14 +68,18 @@ class SQLiteSessionStore(SessionStore):
     def __repr__(self) -> str:
         return f"SQLiteSessionStore({self._path!r})"
 
-    async def _run(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+    async def _run(self, work: Callable[[sqlite3.Connection], _T], *, begin: str = "BEGIN IMMEDIATE") -> _T:
         # a cancelled caller leaves the thread, which ends by itself: SQLite waits for `_PATIENCE` seconds at most
-        return await anyio.to_thread.run_sync(functools.partial(_in_transaction, self._path, work), abandon_on_cancel=True)
+        return await anyio.to_thread.run_sync(functools.partial(_in_transaction, self._path, work, begin), abandon_on_cancel=True)
+
+    async def _rows(self, query: str, *values: str) -> list[Any]:
+        """Read, also while another process writes."""
+        return await self._run(lambda database: database.execute(query, values).fetchall(), begin="BEGIN")
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
         """Add `entries` to the end of a transcript, all or none. An entry whose `uuid` the transcript has already is left out."""
         checked_key(key)
-        rows = [(uuid_of(entry), msgspec.json.encode(entry)) for entry in entries]
+        rows = [(uuid_of(entry), encode_entry(entry)) for entry in entries]
         if rows:
             await self._run(functools.partial(_append, key=key, entries=entries, rows=rows))
 
@@ -81,19 +87,23 @@ class SQLiteSessionStore(SessionStore):
         """Return all entries of a transcript; None for one that was never written."""
         project, session, subpath = checked_key(key)
         query = "SELECT body FROM entries WHERE project = ? AND session = ? AND subpath = ? ORDER BY position"
-        rows = await self._run(lambda database: database.execute(query, (project, session, subpath or "")).fetchall())
-        return [msgspec.json.decode(body) for (body,) in rows] or None
+        values = (project, session, subpath or "")
+
+        def work(database: sqlite3.Connection) -> list[SessionStoreEntry]:  # decoding a long one takes long, too
+            return list(decode_entries(body for (body,) in database.execute(query, values)))
+
+        return await self._run(work, begin="BEGIN") or None
 
     async def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
         """List the sessions of a project that have a main transcript."""
         query = "SELECT session, mtime FROM sessions WHERE project = ?"
-        rows = await self._run(lambda database: database.execute(query, (project_key,)).fetchall())
+        rows = await self._rows(query, project_key)
         return [{"session_id": session, "mtime": mtime} for session, mtime in rows]
 
     async def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
         """List the summaries of all sessions of a project."""
         query = "SELECT session, mtime, summary FROM sessions WHERE project = ?"
-        rows = await self._run(lambda database: database.execute(query, (project_key,)).fetchall())
+        rows = await self._rows(query, project_key)
         return [{"session_id": session, "mtime": mtime, "data": msgspec.json.decode(summary)} for session, mtime, summary in rows]
 
     async def delete(self, key: SessionKey) -> None:
@@ -113,7 +123,7 @@ class SQLiteSessionStore(SessionStore):
         """List the subpaths of a session."""
         project, session, _ = checked_key(key)
         query = "SELECT DISTINCT subpath FROM entries WHERE project = ? AND session = ? AND subpath != ''"
-        return [subpath for (subpath,) in await self._run(lambda database: database.execute(query, (project, session)).fetchall())]
+        return [subpath for (subpath,) in await self._rows(query, project, session)]
 
     async def claim(self, key: SessionListSubkeysKey, *, owner: str, seconds: float) -> str | None:
         """Take a session for `owner`, or keep it, for `seconds`. Return the owner that has it now."""
@@ -140,8 +150,8 @@ class SQLiteSessionStore(SessionStore):
     async def find_project(self, session_id: str) -> str | None:
         """Return the project key under which the session was last written; None when there is none."""
         query = "SELECT project FROM sessions WHERE session = ? ORDER BY mtime DESC LIMIT 1"
-        row = await self._run(lambda database: database.execute(query, (session_id,)).fetchone())
-        return None if row is None else str(row[0])
+        rows = await self._rows(query, session_id)
+        return str(rows[0][0]) if rows else None
 
 
 def _append(
@@ -162,19 +172,23 @@ def _append(
         before = {"session_id": session, "mtime": row[0], "data": msgspec.json.decode(row[1])}
     data: Mapping[str, Any] = fold_session_summary(before, key, new)["data"]
     mtime = max(int(time.time() * 1000), 0 if before is None else before["mtime"] + 1)
-    database.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?)", (project, session, mtime, msgspec.json.encode(data)))
+    database.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?)", (project, session, mtime, encode_summary(data)))
 
 
-def _in_transaction(path: str, work: Callable[[sqlite3.Connection], _T]) -> _T:
-    with _connected(path) as database:
-        database.execute("BEGIN IMMEDIATE")
-        try:
-            result = work(database)
-        except BaseException:
-            database.rollback()
-            raise
-        database.commit()
-        return result
+def _in_transaction(path: str, work: Callable[[sqlite3.Connection], _T], begin: str) -> _T:
+    try:
+        with _connected(path) as database:
+            database.execute(begin)
+            try:
+                result = work(database)
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error):  # a full disk has rolled it back already
+                    database.rollback()
+                raise
+            database.commit()
+            return result
+    except (sqlite3.Error, OSError) as exc:
+        raise CLIConnectionError(f"{path}: {exc}", code="session_store.failed") from exc
 
 
 @contextlib.contextmanager

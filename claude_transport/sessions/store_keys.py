@@ -36,7 +36,7 @@ def relative_transcript(session_id: str, subpath: str | None) -> PurePosixPath |
     """Return where a transcript belongs below the folder of its project; None for a name that would leave that folder."""
     names = [session_id, *(subpath.split("/") if subpath is not None else ())]
     for name in names:
-        if name in ("", ".", "..") or any(character in name for character in "/\\:\0"):
+        if name in ("", ".", "..") or any(character in name for character in "/\\:\0") or not _is_encodable(name):
             return None
     return PurePosixPath(*names[:-1], names[-1] + _SUFFIX)
 
@@ -49,7 +49,16 @@ def checked_key(key: Mapping[str, Any]) -> tuple[str, str, str | None]:
     """
     project, session, subpath = (key.get(name) for name in ("project_key", "session_id", "subpath"))
     for name, value in (("project_key", project), ("session_id", session), ("subpath", subpath)):
-        if (value is None and name == "subpath") or (isinstance(value, str) and value):
+        if (value is None and name == "subpath") or (isinstance(value, str) and value and _is_encodable(value)):
             continue
         raise UsageError(f"the key of a transcript needs {name} as a text that is not empty, not {value!r}")
     return str(project), str(session), subpath
+
+
+def _is_encodable(text: str) -> bool:
+    """Return whether a text has no half of a surrogate pair, which no file and no database takes as a name."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

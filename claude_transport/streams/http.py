@@ -72,6 +72,7 @@ class HTTPStream:
         if not self._in_chunk:
             if self._begun:
                 await self._line()
+                self._begun = False  # a cancellation must not skip the next line, too
             found = _SIZE.match(await self._line())
             if found is None:
                 raise ProtocolError("the chunks of an HTTP answer are malformed")

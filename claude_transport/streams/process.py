@@ -170,7 +170,9 @@ class ProcessConnectable(ByteStreamConnectable):
         """Return the typed error for an error of the operating system."""
         path, cwd = self._command[0], self._cwd
         if cwd is not None and not Path(cwd).is_dir():
-            return WorkingDirectoryError(f"the working directory {os.fspath(cwd)!r} does not exist or is not a directory", path=path)
+            return WorkingDirectoryError(
+                f"the working directory {os.fspath(cwd)!r} does not exist or is not a directory. Make it, or correct cwd.", path=path
+            )
         if cwd is not None and not os.access(cwd, os.X_OK):
             return WorkingDirectoryError(f"the working directory {os.fspath(cwd)!r} cannot be entered", path=path)
         if isinstance(exc, FileNotFoundError):

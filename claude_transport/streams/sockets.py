@@ -371,9 +371,9 @@ def _connection_error(address: Address, exc: OSError) -> CLIConnectionError:
         message = f"{address}: the host {address.host!r} was not found ({exc.strerror})"
         return CLIConnectionError(message, code="connect.unresolved", retryable=exc.errno == socket.EAI_AGAIN)
     if isinstance(exc, ConnectionRefusedError):
-        return CLIConnectionError(f"{address}: no server listens there", code="connect.refused")
+        return CLIConnectionError(f"{address}: no server listens there. Start it, or correct the address.", code="connect.refused")
     if isinstance(exc, FileNotFoundError):
-        return CLIConnectionError(f"{address}: there is no such socket", code="connect.refused")
+        return CLIConnectionError(f"{address}: there is no such socket. Start the server, or correct the path.", code="connect.refused")
     if isinstance(exc, PermissionError):
         return CLIConnectionError(f"{address}: not allowed ({exc.strerror})", code="connect.forbidden", retryable=False)
     return CLIConnectionError(f"{address}: {exc.strerror or exc}", code="connect.failed")

@@ -6,6 +6,7 @@ A fake Codex: `FakeCodex` plays a `CodexScenario`, whose steps are in `codex_sce
     `CodexReply` answers one request, `FakeCodexCall` is one start that it has recorded.
 A fake API: `FakeMessagesAPI` is a Messages API on loopback that gives `replies`; `RecordedRequest` is one request that it has received.
     `FakeResponsesAPI` is the same for Codex: a Responses API.
+Messages of the CLI: `assistant`, `tool_use` and `result` make them, for mocks and for `Scenario.turns`.
 A transport without a process: `MockScript` is what `MockTransport.script()` returns. `ExpectationFailed` says which step did not come.
 Tapes: `Tape`, `TapeHeader`, `TapeRecord` read and write recordings; `Redactor` removes secrets from them.
 Faults: `faults` are the classes for `FaultyTransport`.
@@ -36,6 +37,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "testing.fake_messages_api": "FakeMessagesAPI",
         "testing.fake_responses_api": "FakeResponsesAPI",
         "testing.scenario": "Answer Rule Scenario ScriptedTurn",
+        "testing.wire": "assistant result tool_use",
         "testing.store_conformance": "STORE_CLAUSES StoreClause run_store_conformance",
         "transports.script": "MockScript",
         "wrappers": "faults",

@@ -29,6 +29,9 @@ from claude_transport.testing.scenario import ScriptedTurn as ScriptedTurn
 from claude_transport.testing.store_conformance import STORE_CLAUSES as STORE_CLAUSES
 from claude_transport.testing.store_conformance import StoreClause as StoreClause
 from claude_transport.testing.store_conformance import run_store_conformance as run_store_conformance
+from claude_transport.testing.wire import assistant as assistant
+from claude_transport.testing.wire import result as result
+from claude_transport.testing.wire import tool_use as tool_use
 from claude_transport.transports.script import MockScript as MockScript
 from claude_transport.wrappers import faults as faults
 
@@ -58,7 +61,10 @@ __all__ = [
     "Tape",
     "TapeHeader",
     "TapeRecord",
+    "assistant",
     "faults",
+    "result",
     "run_conformance",
     "run_store_conformance",
+    "tool_use",
 ]

@@ -19,6 +19,7 @@ from claude_transport.testing.steps import (
     Assistant,
     AwaitInput,
     AwaitSignal,
+    Emit,
     EmitRecorded,
     Hang,
     Result,
@@ -27,6 +28,7 @@ from claude_transport.testing.steps import (
     Text,
     ToolUse,
 )
+from claude_transport.testing.wire import result
 
 
 class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -132,11 +134,14 @@ class Scenario(_Struct, frozen=True, kw_only=True):
         return cls(otherwise=ScriptedTurn((Text(text, chunks=chunks), Result())), **changes)
 
     @classmethod
-    def turns(cls, turns: Sequence[ScriptedTurn | Sequence[Step] | str], *, init: bool = True, **changes: Any) -> Scenario:
+    def turns(
+        cls, turns: Sequence[ScriptedTurn | Sequence[Step | Mapping[str, Any]] | str], *, init: bool = True, **changes: Any
+    ) -> Scenario:
         """Return a scenario that answers each user message with the next item of `turns`, and repeats the prompt when all are used.
 
-        An item is a `ScriptedTurn`, its steps, or the text of the answer. `init=False` leaves `system/init` out of turns that are made of
-        steps or texts. `changes` are further fields of the scenario.
+        An item is a `ScriptedTurn`, its steps, or the text of the answer. A message in place of a step (`assistant("…")`, `result("…")`) is
+        sent with the ids of this session. `init=False` leaves `system/init` out of turns that are made of steps or texts. `changes` are
+        further fields of the scenario.
         """
         return cls(replies=tuple(_as_turn(turn, init=init) for turn in turns), **changes)
 
@@ -176,12 +181,30 @@ class Scenario(_Struct, frozen=True, kw_only=True):
             raise ConfigurationError(f"not a scenario: {error}", option="scenario") from error
 
 
-def _as_turn(turn: ScriptedTurn | Sequence[Step] | str, *, init: bool) -> ScriptedTurn:
+def _as_turn(turn: ScriptedTurn | Sequence[Step | Mapping[str, Any]] | str, *, init: bool) -> ScriptedTurn:
     if isinstance(turn, ScriptedTurn):
         return turn
     if isinstance(turn, str):
         return ScriptedTurn((Text(turn), Result()), init=init)
-    return ScriptedTurn(tuple(turn), init=init)
+    return ScriptedTurn(tuple(_as_step(step) if isinstance(step, Mapping) else step for step in turn), init=init)
+
+
+_OF_THE_SESSION = frozenset({"session_id", "uuid"})
+_FIELDS_OF_RESULT = ("subtype", "is_error", "terminal_reason", "stop_reason", "api_error_status", "errors")
+
+
+def _as_step(message: Mapping[str, Any]) -> Step:
+    """Return the step that sends a message, with ids of the fake. A result also ends the turn, so it is a step of its own.
+
+    What `result()` has filled in is left to the fake, which counts costs and turns.
+    """
+    if message.get("type") != "result":
+        return Emit({key: value for key, value in message.items() if key not in _OF_THE_SESSION})
+    fields = {"terminal_reason": None, **{name: message[name] for name in _FIELDS_OF_RESULT if name in message}}
+    filled_in = result(subtype=message.get("subtype", "success"))
+    known = {*_OF_THE_SESSION, *_FIELDS_OF_RESULT, "type", "result"}
+    extra = {key: value for key, value in message.items() if key not in known and value != filled_in.get(key)}
+    return Result(text=message.get("result"), extra=extra, **fields)
 
 
 GREETING = (

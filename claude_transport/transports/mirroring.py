@@ -7,9 +7,9 @@ lines. The session itself goes on in any case.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
-import math
 import os
 import secrets
 import socket
@@ -27,10 +27,13 @@ from claude_transport.background import BackgroundTask
 from claude_transport.backoff import Backoff, RetryPolicy
 from claude_transport.errors import ClaudeTransportError, CLIConnectionError, ConfigurationError, OutcomeUncertain, SessionInUse
 from claude_transport.launch.options import ClaudeOptions
+from claude_transport.printable import printable
 from claude_transport.protocol.framing import OversizedLine
 from claude_transport.session_store import SessionKey, SessionStore, SessionStoreEntry, SharedSessionStore, has_method
-from claude_transport.sessions.materialising import FoundSession, asked, find_session, said_by
-from claude_transport.sessions.memory_store import uuid_of
+from claude_transport.sessions.importing import Batches
+from claude_transport.sessions.materialising import FoundSession, asked, load_session, locate_session, said_by
+from claude_transport.sessions.reading import Line, lines_of, open_regular, parse
+from claude_transport.sessions.store_entries import decode_entries, uuid_of
 from claude_transport.sessions.store_keys import key_of_transcript
 from claude_transport.streams.inflow import Wakeup
 
@@ -57,19 +60,15 @@ _LAST_WORDS: Final = 0.3
 _GIVE_BACK: Final = 1.0
 """Seconds for giving the sessions back. A claim that is not given back ends by itself."""
 
+_SHOWN: Final = 100
+"""Characters of a file's name in a report."""
+
 CLAIM_SECONDS: Final = 30.0
 """Seconds after which another host may take a session whose host was killed."""
 
 _RETRY: Final = RetryPolicy(connection=5, backoff=Backoff(first=0.2, maximum=5.0))
 _LAST_RETRY: Final = RetryPolicy(connection=1, backoff=Backoff(first=0.2))
 """Once no more frames come, closing waits for the store."""
-
-
-class Frame(msgspec.Struct):
-    """What is needed of a frame."""
-
-    file_path: str = msgspec.field(name="filePath", default="")
-    entries: list[Any] = msgspec.field(default_factory=list)
 
 
 class Mirror:
@@ -111,12 +110,12 @@ class Mirror:
         self._dropped = 0
         self._reports: list[bytes] = []
         self._news = Wakeup()
+        self._caught_up = Wakeup()
         self._storing = 0  # entries that the store is being given
         self._end_by: float | None = None  # once no more frames come
         self._task: BackgroundTask | None = None
-        self._claims: dict[tuple[str, str], bool] = {}  # by project and session: whether it is ours
+        self._claims: dict[tuple[str, str], float | None] = {}  # by project and session: until when it is ours; None for never
         self._seen: set[str] = set(self._projects)  # sessions and files of which the store has the beginning
-        self._renew_at = math.inf
 
     # Where lines are read: nothing here waits.
 
@@ -155,6 +154,16 @@ class Mirror:
         reports, self._reports = self._reports, []
         return reports
 
+    @property
+    def is_behind(self) -> bool:
+        """True while frames wait for the store, or it has not acknowledged the last ones."""
+        return bool(self._waiting or self._storing) and self._task is not None and not self._task.finished
+
+    async def catch_up(self) -> None:
+        """Wait until everything that was taken so far is stored or lost. The store's timeouts and the end of the mirror bound it."""
+        while self.is_behind:
+            await self._caught_up.wait()
+
     # The life of the mirror.
 
     def start(self, *, at_end: Callable[[], object] | None = None) -> None:
@@ -172,7 +181,8 @@ class Mirror:
     async def close(self) -> None:
         """Store what waits, within the same seconds, and give the sessions back. A cancelled call gives up at once."""
         if (task := self._task) is None:
-            await self._release()
+            with anyio.move_on_after(_GIVE_BACK):
+                await self._release()
             return
         try:
             with anyio.CancelScope(deadline=self._begin_end()):
@@ -184,6 +194,7 @@ class Mirror:
                 self._lose(None, "the session was closed before the store had taken everything", len(self._waiting) + self._storing)
                 self._waiting.clear()
                 self._storing = 0
+            self._caught_up.fire()
 
     def _begin_end(self) -> float:
         if self._end_by is None:
@@ -193,14 +204,11 @@ class Mirror:
 
     async def _run(self) -> None:
         try:
-            while self._waiting or self._end_by is None:
-                if self._waiting:
-                    await self._store_waiting()
-                else:
-                    with anyio.CancelScope(deadline=self._renew_at):
-                        await self._news.wait()
-                if anyio.current_time() >= self._renew_at:
-                    await self._renew()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._keep_claims)
+                while self._waiting or self._end_by is None:
+                    await (self._store_waiting() if self._waiting else self._news.wait())
+                tasks.cancel_scope.cancel()
         finally:
             with anyio.move_on_after(_GIVE_BACK, shield=True):
                 await self._release()
@@ -214,40 +222,47 @@ class Mirror:
             SessionInUse: another host has it.
             CLIConnectionError: the store failed.
         """
-        if not await self._is_ours(key, renew=True):
-            holder = await self._ask_for(key)
+        holder = await self._ask_for(key, timeout=self._append_timeout)
+        if holder != self._owner:
             raise SessionInUse(
                 f"session {key['session_id']} is in use by another host ({holder}): wait for its end, or set fork_session=True for a copy",
                 session_id=key["session_id"],
             )
 
-    async def _ask_for(self, key: SessionKey) -> str | None:
-        place: Any = {"project_key": key["project_key"], "session_id": key["session_id"]}
-        return await asked(
-            cast("SharedSessionStore", self._store).claim(place, owner=self._owner, seconds=CLAIM_SECONDS), timeout=self._append_timeout
-        )
-
-    async def _is_ours(self, key: SessionKey, *, renew: bool = False) -> bool:
+    async def _ask_for(self, key: SessionKey, *, timeout: float) -> str | None:
+        """Take a session, or keep it. Return the host that has it; always this one where the store knows no hosts."""
         if not has_method(self._store, "claim"):
-            return True
-        place = (key["project_key"], key["session_id"])
-        if renew or place not in self._claims:
-            self._claims[place] = await self._ask_for(key) == self._owner
-            self._renew_at = min(self._renew_at, anyio.current_time() + CLAIM_SECONDS / 3)
-        return self._claims[place]
+            return self._owner
+        place: Any = {"project_key": key["project_key"], "session_id": key["session_id"]}
+        self._claims.setdefault((key["project_key"], key["session_id"]), 0.0)  # to give it back, also when the answer does not come
+        until = anyio.current_time() + CLAIM_SECONDS
+        holder = await asked(
+            cast("SharedSessionStore", self._store).claim(place, owner=self._owner, seconds=CLAIM_SECONDS), timeout=timeout
+        )
+        self._claims[key["project_key"], key["session_id"]] = until if holder == self._owner else None
+        return holder
 
-    async def _renew(self) -> None:
-        self._renew_at = anyio.current_time() + CLAIM_SECONDS / 3
-        for project, session in [place for place, is_ours in self._claims.items() if is_ours]:
-            key: SessionKey = {"project_key": project, "session_id": session}
-            try:
-                if not await self._is_ours(key, renew=True):
-                    self._lose(key, "another host has taken this session, so it is not stored any more", 0)
-            except ClaudeTransportError as exc:
-                logger.warning("the claim on a session could not be renewed: %s", exc)
+    async def _is_ours(self, key: SessionKey) -> bool:
+        """Return whether this host has a session. A claim whose time is over is asked for again: another host may have come."""
+        until = self._claims.get((key["project_key"], key["session_id"]), 0.0)
+        if until is None or until > anyio.current_time():
+            return until is not None
+        return await self._ask_for(key, timeout=self._append_timeout) == self._owner
+
+    async def _keep_claims(self) -> None:
+        """Renew the claims, also while the store takes long for another call."""
+        while True:
+            await anyio.sleep(CLAIM_SECONDS / 3)
+            for project, session in [place for place, until in self._claims.items() if until is not None]:
+                key: SessionKey = {"project_key": project, "session_id": session}
+                try:
+                    if await self._ask_for(key, timeout=CLAIM_SECONDS / 3) != self._owner:
+                        self._lose(key, "another host has taken this session, so it is not stored any more", 0)
+                except ClaudeTransportError as exc:
+                    logger.warning("the claim on a session could not be renewed: %s", exc)
 
     async def _release(self) -> None:
-        for project, session in [place for place, is_ours in self._claims.items() if is_ours]:
+        for project, session in [place for place, until in self._claims.items() if until is not None]:
             try:
                 await cast("SharedSessionStore", self._store).release({"project_key": project, "session_id": session}, owner=self._owner)
             except Exception as exc:  # noqa: BLE001 - the claim ends by itself
@@ -266,40 +281,44 @@ class Mirror:
         for path, entries in by_file.items():
             key = key_of_transcript(path)
             if key is None:
-                self._lose(None, f"{Path(path).name!r} is no transcript", len(entries))
-                self._storing -= len(entries)
-                continue
-            local = key["project_key"]
-            key["project_key"] = self._projects.get(key["session_id"], local)
-            await self._append(key, [*await self._beginning(path, key, entries), *entries])
+                self._lose(None, f"{printable(Path(path).name[-_SHOWN:])!r} is no transcript", len(entries))
+            else:
+                key["project_key"] = self._projects.get(key["session_id"], key["project_key"])
+                await self._store_beginning(path, key, entries)
+                await self._append(key, entries)
             self._storing -= len(entries)
         self._waiting_bytes -= size
+        if not self._waiting:
+            self._caught_up.fire()
 
     def _by_file(self, lines: Sequence[bytes]) -> dict[str, list[SessionStoreEntry]]:
         by_file: dict[str, list[SessionStoreEntry]] = {}
         for line in lines:
-            try:
-                frame = msgspec.json.decode(line, type=Frame)
-            except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-                self._lose(None, f"a frame cannot be read: {exc}", 1)
-                continue
-            by_file.setdefault(frame.file_path, []).extend(frame.entries)
+            frame = next(decode_entries([line]), None)
+            path, entries = (frame.get("filePath"), frame.get("entries")) if isinstance(frame, dict) else (None, None)
+            if isinstance(path, str) and isinstance(entries, list):
+                by_file.setdefault(path, []).extend(entries)
+            else:
+                self._lose(None, f"a frame of {len(line)} bytes cannot be read", 1)
         return by_file
 
-    async def _beginning(self, path: str, key: SessionKey, entries: Sequence[SessionStoreEntry]) -> Sequence[SessionStoreEntry]:
-        """Return the entries that the CLI has written without sending them: the history of a fork, or of a session that was begun
-        without a store. They are read once, when the first message of a file comes: only messages have a uuid by which to find them.
+    async def _store_beginning(self, path: str, key: SessionKey, sent: Sequence[SessionStoreEntry]) -> None:
+        """Store what the CLI has written before the entries that it `sent`, without sending it: the history of a fork, or of a session
+        that was begun without a store. It is read once, when the first message of a file comes: only messages have a uuid to look for.
         """
-        if path in self._seen or key["session_id"] in self._projects or not any(map(uuid_of, entries)):
-            return ()
+        if path in self._seen or key["session_id"] in self._projects or not any(map(uuid_of, sent)):
+            return
         self._seen.add(path)
         try:
-            return await anyio.to_thread.run_sync(functools.partial(_entries_before, path, entries), abandon_on_cancel=True)
+            # an abandoned thread ends by itself: it reads a file
+            end = await anyio.to_thread.run_sync(functools.partial(_end_of_beginning, path, sent), abandon_on_cancel=True)
+            with contextlib.closing(Batches(Path(path), end=end)) as batches:
+                while end and (batch := await anyio.to_thread.run_sync(batches.next)):
+                    await self._append(key, cast("list[SessionStoreEntry]", batch))
         except FileNotFoundError:
-            return ()  # a CLI that keeps no files has sent everything
+            return  # a CLI that keeps no files has sent everything
         except (OSError, RuntimeError) as exc:  # it cannot be read, or no thread can be started
             self._lose(key, f"the beginning of the transcript cannot be read: {said_by(exc)}", 1)
-            return ()
 
     async def _append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
         failures: list[BaseException] = []
@@ -323,14 +342,18 @@ class Mirror:
                     await self._news.wait()
 
     async def _append_once(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
-        with anyio.move_on_after(self._append_timeout):
-            try:
+        failure: Exception | None = None
+        patience = anyio.CancelScope(deadline=anyio.current_time() + self._append_timeout)
+        try:
+            with patience:
                 await self._store.append(key, entries)
-            except Exception as exc:
-                raise CLIConnectionError(f"the session store failed: {said_by(exc)}", code="session_store.failed") from exc
-            return
-        # it may still be written, and entries without a uuid would be there twice
-        raise OutcomeUncertain(f"the session store did not answer in {self._append_timeout:g} s")
+        except Exception as exc:  # noqa: BLE001 - a store may raise any
+            failure = exc
+        if patience.cancelled_caught or (failure is not None and patience.cancel_called):
+            # it may still be written, and entries without a uuid would be there twice
+            raise OutcomeUncertain(f"the session store did not answer in {self._append_timeout:g} s")
+        if failure is not None:
+            raise CLIConnectionError(f"the session store failed: {said_by(failure)}", code="session_store.failed") from failure
 
     def _lose(self, key: SessionKey | None, error: str, count: int) -> None:
         self.lost += count
@@ -346,26 +369,24 @@ class Mirror:
         self._reports.append(msgspec.json.encode(message))
 
 
-def _entries_before(path: str, sent: Sequence[SessionStoreEntry]) -> list[SessionStoreEntry]:
-    """Return the entries of a transcript file before those that were `sent`; none when these are not there.
+def _end_of_beginning(path: str, sent: Sequence[SessionStoreEntry]) -> int:
+    """Return the position in a transcript's file at which the entries that were `sent` begin; 0 when they are not there.
 
-    The CLI sends most entries of the file, but not all.
+    The CLI sends most entries of the file, but not all. Those without a uuid in front of the first one with a uuid are looked for, too.
     """
     first = next(number for number, entry in enumerate(sent) if uuid_of(entry))
-    found: list[SessionStoreEntry] = []
-    with Path(path).open("rb") as file:
-        for line in file:
-            try:
-                entry = msgspec.json.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                continue  # half a line, of a process that was killed
-            if uuid_of(entry) == uuid_of(sent[first]):
-                while first and found and found[-1] == sent[first - 1]:
-                    found.pop()
+    uuid = uuid_of(sent[first]) or ""
+    before: deque[Line] = deque(maxlen=first)
+    with open_regular(Path(path)) as file:
+        for line in lines_of(file):
+            if uuid.encode("utf-8", "replace") in line.data and uuid_of(parse(line.data)) == uuid:
+                end = line.start
+                while first and before and parse(before[-1].data) == sent[first - 1]:
+                    end = before.pop().start
                     first -= 1
-                return found
-            found.append(entry)
-    return []
+                return end
+            before.append(line)
+    return 0
 
 
 async def prepare_stored(options: ClaudeOptions) -> tuple[Mirror, FoundSession | None, ClaudeOptions]:
@@ -381,21 +402,20 @@ async def prepare_stored(options: ClaudeOptions) -> tuple[Mirror, FoundSession |
     store = options.session_store
     if store is None:
         raise ConfigurationError("session_store is not set", option="session_store")
-    found = None
+    key = None
     if options.resume is not None or options.continue_conversation:
-        found = await find_session(store, resume=options.resume, cwd=options.cwd)
-    kept = {} if found is None else {found.session_id: found.project_key}
-    mirror = Mirror(store, hands_on=options.session_mirror, projects=kept)
+        key = await locate_session(store, resume=options.resume, cwd=options.cwd)
+    mirror = Mirror(store, hands_on=options.session_mirror, projects={} if key is None else {key["session_id"]: key["project_key"]})
     options = options.replace(session_mirror=True)
-    if found is not None:
-        options = options.replace(resume=found.session_id, continue_conversation=False)
+    if key is None:
+        return mirror, None, options
+    try:
         if not options.fork_session:
-            try:
-                await mirror.claim({"project_key": found.project_key, "session_id": found.session_id})
-                # again: the host that had it may have stored its last words between the two
-                found = await find_session(store, resume=found.session_id, cwd=options.cwd)
-            except BaseException:
-                with anyio.move_on_after(_GIVE_BACK, shield=True):
-                    await mirror.close()
-                raise
-    return mirror, found, options
+            await mirror.claim(key)
+        # only now: the host that had it may have stored its last words a moment ago
+        found = await load_session(store, key)
+    except BaseException:
+        with anyio.CancelScope(shield=True):  # bounded: it gives the session back
+            await mirror.close()
+        raise
+    return mirror, found, options.replace(resume=key["session_id"], continue_conversation=False)

@@ -85,7 +85,7 @@ class NetworkTransport(StreamTransport):
     ) -> None:
         self._address = parse_address(url)
         _check(self._address, token=token, ssl_context=ssl_context, compression=compression)
-        chosen = _chosen(options)
+        chosen = chosen_options(options)
         check_bounds(max_line_bytes=max_line_bytes, connect_timeout=connect_timeout, close_timeout=close_timeout)
         if heartbeat is not None and not resume:
             raise ConfigurationError("heartbeat needs resume=True: a plain connection has no heartbeats", option="heartbeat")
@@ -222,7 +222,7 @@ def _check(address: Address, *, token: str | None, ssl_context: ssl.SSLContext |
         raise ConfigurationError(f"the compression for {address.scheme}:// must be {fitting!r}, not {compression!r}", option="compression")
 
 
-def _chosen(options: ClaudeOptions | Mapping[str, Any] | None) -> dict[str, Any]:
+def chosen_options(options: ClaudeOptions | Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the chosen options by name. Raises `ConfigurationError` for a value that JSON cannot hold, such as a function or a path."""
     store = options.session_store if isinstance(options, ClaudeOptions) else (options or {}).get("session_store")
     if store is not None:  # it may be a dataclass, of which JSON could be made

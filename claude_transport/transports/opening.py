@@ -23,17 +23,23 @@ def open_transport(
 ) -> StreamTransport:
     """Return a transport, not connected: a `NetworkTransport` for a URL, a `SubprocessTransport` for options or None.
 
+    The URL of a broker, `redis://…` or `rediss://…`, makes a `FleetTransport`, to a session on a fleet.
+
     So the configuration of a program can say where its Claude runs, as one value.
 
     Args:
-        target: the URL of a server, or the options for a local CLI; None is a local CLI with default options.
+        target: the URL of a server or a broker, or the options for a local CLI; None is a local CLI with default options.
         token, ssl_context: see `NetworkTransport`. Only for a URL.
-        resume: see `NetworkTransport`. A local CLI ignores it.
+        resume: see `NetworkTransport`. A local CLI and a fleet ignore it.
         max_line_bytes, strict: as for both transports.
 
     Raises:
         ConfigurationError: the URL is not valid, or `token` or `ssl_context` is given without a URL.
     """
+    if isinstance(target, str) and target.startswith(("redis:", "rediss:")):
+        from claude_transport.transports.fleet import FleetTransport  # a program without a fleet loads none of it
+
+        return FleetTransport(target, token=token, ssl_context=ssl_context, max_line_bytes=max_line_bytes, strict=strict)
     if isinstance(target, str):
         return NetworkTransport(target, token=token, ssl_context=ssl_context, resume=resume, max_line_bytes=max_line_bytes, strict=strict)
     for name, value in (("token", token), ("ssl_context", ssl_context)):

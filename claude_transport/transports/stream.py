@@ -283,7 +283,9 @@ class StreamTransport(Transport):
     def _refuse_if_unwritable(self) -> None:
         self._refuse_if_closed()
         if self._input_ended:
-            raise InputClosed("end_input() was called: nothing more can be written")
+            raise InputClosed(
+                "end_input() was called, so nothing more can be written. Write everything before it, or make a new transport."
+            )
         if self._torn:
             raise TransportClosed("an earlier write was cancelled in the middle of a line: the connection cannot be written to any more")
         if self._write_failure is not None:
@@ -499,7 +501,7 @@ class StreamTransport(Transport):
     def _open_stream(self) -> ByteStream:
         self._refuse_if_closed()
         if self._stream is None:
-            raise NotConnected("connect() has not been called, or did not succeed")
+            raise NotConnected("connect() has not been called, or did not succeed: use `async with`, or await connect() first")
         return self._stream
 
     def _refuse_if_closed(self) -> None:

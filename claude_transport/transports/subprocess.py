@@ -305,6 +305,16 @@ class SubprocessTransport(StreamTransport):
                 await self._mirror.close()
 
     @property
+    def is_storing(self) -> bool:
+        """True while a part of the transcript that was read waits for the `session_store`."""
+        return self._mirror is not None and self._mirror.is_behind
+
+    async def wait_stored(self) -> None:
+        """Wait until the `session_store` has, or has lost, what was read of the transcript. `close()` ends the wait at the latest."""
+        if self._mirror is not None:
+            await self._mirror.catch_up()
+
+    @property
     def info(self) -> TransportInfo:
         """What is known about the process and the connection now, including the path and the version of the CLI."""
         path = None if self._cli is None else self._cli.path

@@ -138,7 +138,9 @@ class StatefulTransport(ObservingWrapper):
         """
         self._refuse_unless_connected()
         if self._input_ended:
-            raise InputClosed("end_input() was called: nothing more can be written")
+            raise InputClosed(
+                "end_input() was called, so nothing more can be written. Write everything before it, or make a new transport."
+            )
         await super().write(data)
 
     def read_lines(self) -> AsyncIterator[Sequence[bytes]]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import anyio
 
 import claude_transport as ct
+from claude_transport import testing
 from claude_transport.testing import faults
 from claude_transport.wrappers.faulty import FaultyTransport
-
-RESULT = {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "Done."}
 
 
 async def ask(transport: ct.Transport) -> str:
@@ -31,7 +30,7 @@ async def main() -> None:
         "half written": [faults.FailWrite(write=2, after=True)],
         "not there": [faults.FailConnect(times=1)],
     }.items():
-        transport = FaultyTransport(ct.MockTransport([RESULT]), wrong, seed=1)
+        transport = FaultyTransport(ct.MockTransport([testing.result("Done.")]), wrong, seed=1)
         print(f"{name}: {await ask(transport)} {transport.done}")
 
 

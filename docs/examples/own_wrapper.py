@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import anyio
 
 import claude_transport as ct
+from claude_transport import testing
 
 
 class ToolWatch(ct.wrappers.ObservingWrapper):
@@ -41,11 +42,7 @@ class WriteLimit(ct.TransportWrapper):
         await super().write(data)
 
 
-USE = {"type": "tool_use", "id": "toolu_1", "name": "Read", "input": {"file_path": "a.txt"}}
-REPLIES = [
-    {"type": "assistant", "message": {"role": "assistant", "content": [USE]}},
-    {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "It is empty."},
-]
+REPLIES = [testing.tool_use("Read", {"file_path": "a.txt"}), testing.result("It is empty.")]
 
 
 async def main() -> None:

@@ -7,9 +7,8 @@ import random
 import anyio
 
 import claude_transport as ct
+from claude_transport import testing
 from claude_transport.testing import faults
-
-RESULT = {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "Done."}
 
 
 async def no_time(_seconds: float) -> None:
@@ -23,7 +22,7 @@ def tell(attempt: ct.wrappers.RetryAttempt) -> None:
 
 
 async def main() -> None:
-    flaky = ct.FaultyTransport(ct.MockTransport([RESULT]), [faults.FailConnect(times=2)])
+    flaky = ct.FaultyTransport(ct.MockTransport([testing.result("Done.")]), [faults.FailConnect(times=2)])
     backoff = ct.backoff.Backoff(first=0.5, random=random.Random(7))
     patient = ct.RetryingTransport(flaky, attempts=4, backoff=backoff, on_attempt=tell, sleep=no_time)
     async with ct.Query(patient) as query:

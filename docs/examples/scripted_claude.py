@@ -5,8 +5,8 @@ from __future__ import annotations
 import anyio
 
 import claude_transport as ct
+from claude_transport import testing
 
-RESULT = {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "Renamed."}
 QUESTION = {
     "type": "control_request",
     "request_id": "q1",
@@ -34,7 +34,7 @@ def scripted_claude() -> ct.MockTransport:
         .expect(type="user", message={"content": "Rename a to b"})
         .reply(QUESTION)
         .expect(type="control_response", response={"request_id": "q1", "response": {"behavior": "allow"}})
-        .reply(RESULT)
+        .reply(testing.result("Renamed."))
     )
 
 

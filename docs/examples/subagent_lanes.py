@@ -5,30 +5,19 @@ from __future__ import annotations
 import anyio
 
 import claude_transport as ct
-
-Frame = dict[str, object]
-
-
-def says(text: str, *, parent: str | None = None) -> Frame:
-    content = [{"type": "text", "text": text}]
-    return {"type": "assistant", "message": {"role": "assistant", "content": content}, "parent_tool_use_id": parent}
-
-
-def starts_agent(tool_use_id: str, description: str) -> Frame:
-    content = [{"type": "tool_use", "id": tool_use_id, "name": "Agent", "input": {"description": description}}]
-    return {"type": "assistant", "message": {"role": "assistant", "content": content}, "parent_tool_use_id": None}
+from claude_transport.testing import assistant, result, tool_use
 
 
 def busy_claude() -> ct.MockTransport:
     """Stands in for a Claude that works with a subagent: everything comes through one stream."""
     return ct.MockTransport(
         [
-            starts_agent("toolu_1", "count the files"),
-            says("I have somebody count the files."),
-            says("Listing src ...", parent="toolu_1"),
-            says("Meanwhile I read the README."),
-            says("There are 12.", parent="toolu_1"),
-            {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "Twelve files."},
+            tool_use("Agent", {"description": "count the files"}, id="toolu_1"),
+            assistant("I have somebody count the files."),
+            assistant("Listing src ...", parent_tool_use_id="toolu_1"),
+            assistant("Meanwhile I read the README."),
+            assistant("There are 12.", parent_tool_use_id="toolu_1"),
+            result("Twelve files."),
         ]
     )
 

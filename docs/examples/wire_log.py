@@ -9,8 +9,7 @@ import sys
 import anyio
 
 import claude_transport as ct
-
-RESULT = {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "Done."}
+from claude_transport import testing
 
 
 class JsonLines(logging.Formatter):
@@ -30,7 +29,7 @@ async def main() -> None:
     wire.addHandler(handler)
     wire.setLevel(logging.DEBUG)
     try:
-        transport = ct.LoggingTransport(ct.MockTransport([RESULT]))
+        transport = ct.LoggingTransport(ct.MockTransport([testing.result("Done.")]))
         async with ct.Query(transport) as query:
             await (await query.send("My key is sk-ant-api03-not-a-real-one")).result()
     finally:

@@ -220,11 +220,14 @@ def test_a_simulated_rate_limit_is_the_models_side(program: Program, backend: st
     assert b"[result.rate_limited]" in ran.stderr
 
 
-def test_no_claude_is_exit_code_2_and_every_place_that_was_searched(program: Program) -> None:
-    ran = program.run("ask", "--cli-path", "/no/such/claude", "hi")
+@pytest.mark.parametrize("options", [(), ("-v",)], ids=["", "verbose"])
+def test_no_claude_is_exit_code_2_and_with_verbose_every_place_that_was_searched(program: Program, options: tuple[str, ...]) -> None:
+    ran = program.run("ask", *options, "--cli-path", "/no/such/claude", "hi")
     assert ran.returncode == 2
-    assert b"[exec.cli.binary_not_found]" in ran.stderr
-    assert b"Looked at:\n    explicit path: /no/such/claude (not there)" in ran.stderr
+    assert ran.stderr.decode().splitlines()[:1] == [
+        "claude-transport: the explicit path names '/no/such/claude', which does not exist. [exec.cli.binary_not_found]"
+    ]
+    assert (b"Looked at:\n    explicit path: /no/such/claude (not there)" in ran.stderr) == bool(options)
 
 
 @pytest.mark.parametrize(
@@ -276,7 +279,10 @@ def test_the_timeout_ends_a_claude_that_never_answers_and_says_so(program: Progr
     fake = play(scenario)
     ran = program.run("ask", "--timeout", "1.5", "--backend", backend, "--cli-path", str(fake.path), "hi")
     assert ran.returncode == 1
-    assert ran.stderr == b"claude-transport: no answer in 1.5 s [exec.cli.timeout]\n"
+    assert ran.stderr == (
+        b"claude-transport: no answer in 1.5 s. [exec.cli.timeout]\n"
+        b"  Allow more time with --timeout; `claude-transport doctor` says if the agent works at all.\n"
+    )
     assert ran.stdout in {b"", said}  # nothing, where starting it has taken so long already
     assert not any(is_alive(call.pid) for call in fake.calls())
 

@@ -148,8 +148,7 @@ def test_s4_5_a_run_that_the_permissions_stopped_says_so(program: Program, play:
 def test_row_2_a_claude_that_was_insisted_on_and_is_not_there_is_exit_code_2(program: Program) -> None:
     ran = program.run("ask", "--transport", "cli", "hi", env={**NO_CLAUDE, "ANTHROPIC_API_KEY": SECRET})
     assert ran.returncode == 2
-    assert b"[exec.cli.binary_not_found]" in ran.stderr
-    assert b"/no/such/claude (not there)" in ran.stderr
+    assert b"CLAUDE_CLI_PATH names '/no/such/claude', which does not exist. [exec.cli.binary_not_found]" in ran.stderr
 
 
 @pytest.mark.parametrize("arguments", [(), ("--transport", "auto"), ("--transport", "cli"), ("--transport", "api")])
@@ -157,8 +156,9 @@ def test_row_4_neither_path_is_exit_code_2_with_every_place_and_the_remedy(progr
     ran = program.run("ask", *arguments, "hi", env=NO_CLAUDE)
     assert (ran.returncode, ran.stdout) == (2, b"")
     assert b"[config.no_auth_path]" in ran.stderr
-    assert b"/no/such/claude (not there)" in ran.stderr
-    assert b"Set ANTHROPIC_API_KEY, or install claude." in ran.stderr
+    assert (b"/no/such/claude (not there)" in ran.stderr) == ("api" not in arguments)  # where a claude would not help, none is named
+    remedies = {"cli": b"Install Claude Code (https://", "api": b"Set ANTHROPIC_API_KEY, or install Claude Code and choose the CLI."}
+    assert remedies.get("".join(arguments[1:]), b"Install Claude Code and log in, or set ANTHROPIC_API_KEY.") in ran.stderr
 
 
 @pytest.mark.parametrize("named", [("--offline",), ("--cli-path", "x")])
@@ -221,4 +221,7 @@ async def test_the_timeout_ends_an_api_that_never_answers_and_says_so(program: P
     async with FakeMessagesAPI([replies.gated("Half an answer", times=None)]) as api:
         ran = await ask(program, api, "--timeout", "1.5", "--model", "haiku", "hi", backend=backend)
     assert ran.returncode == 1
-    assert ran.stderr == b"claude-transport: There was no complete answer within 1.5 s. [exec.cli.timeout]\n"
+    assert ran.stderr == (
+        b"claude-transport: There was no complete answer within 1.5 s. [exec.cli.timeout]\n"
+        b"  Allow more time with timeout, or ask for less.\n"
+    )

@@ -66,8 +66,9 @@ def test_the_bridge_is_started_without_click(program: Program) -> None:
 def test_the_bridge_reads_its_arguments_without_click(program: Program, line: tuple[str, ...], code: str, said: str) -> None:
     ran = program.run("mcp-bridge", *line, without=["click"])
     assert (ran.returncode, ran.stdout) == (2, b"")
-    (told,) = ran.stderr.decode().splitlines()
+    told, *remedy = ran.stderr.decode().splitlines()
     assert said in told
+    assert remedy in ([], ["  It takes --url URL and --server NAME."])
     assert told.endswith(f"[{code}]")
 
 
@@ -102,7 +103,7 @@ def test_arguments_that_mean_nothing_are_exit_code_2(capsys: pytest.CaptureFixtu
     ("argv", "value"),
     [
         (["sing"], "'sing'"),
-        (["ask", "a", "b"], "(b)"),
+        (["ask", "a", "b"], "2 words"),
         (["ask", "--lou\x1bd"], "--lou"),
         (["ask", "--backend", "curio", "hi"], "'curio'"),
         (["ask", "--max-turns", "0", "hi"], "'0'"),
@@ -115,7 +116,8 @@ def test_arguments_that_mean_nothing_are_exit_code_2(capsys: pytest.CaptureFixtu
 )
 def test_a_mistake_is_one_line_that_names_the_value_and_a_hint(capsys: pytest.CaptureFixture[str], argv: list[str], value: str) -> None:
     assert main(argv) == 2
-    mistake, hint = capsys.readouterr().err.splitlines()
+    mistake, *suggestion, hint = capsys.readouterr().err.splitlines()
+    assert len(suggestion) == (argv in (["sing"], ["ask", "a", "b"]))
     assert mistake.startswith("claude-transport: ")
     assert mistake.endswith(" [usage.error]")
     assert value in mistake
@@ -172,13 +174,14 @@ def test_writing_to_a_claude_that_has_just_died_is_told_as_its_death(capsys: pyt
         "claude-transport: claude ended with exit code 127 before it had answered [exec.cli.exited]",
         "  Its last words:",
         "    no such library",
+        "  `claude-transport doctor` tests claude without your settings, against an API on this machine.",
     ]
 
 
 def test_the_last_words_of_claude_are_shown_without_secrets(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", "x-route: Bramble-Curlew-1137")
     assert failures.report_failure(ProcessError("it ended", exit_code=1, stderr_tail="refused: Bramble-Curlew-1137")) == 1
-    assert capsys.readouterr().err.splitlines()[-1] == "    refused: [secret]"
+    assert capsys.readouterr().err.splitlines()[-2] == "    refused: [secret]"
 
 
 def test_an_error_without_words_is_still_named() -> None:

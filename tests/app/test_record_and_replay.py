@@ -131,7 +131,10 @@ def test_a_limit_of_time_between_two_prompts_is_a_failure(program: Program, play
     fake = play(Scenario(replies=(Turn((Text("Fine."), Result())),), otherwise=Turn((Hang(),))))
     ran = program.run("record", "-o", str(tmp_path / "tape.ndjson"), "--timeout", "3", "--cli-path", str(fake.path), "one", "two")
     assert ran.returncode == 1
-    assert ran.stderr == b"claude-transport: no answer in 3 s [exec.cli.timeout]\n"
+    assert ran.stderr == (
+        b"claude-transport: no answer in 3 s. [exec.cli.timeout]\n"
+        b"  Allow more time with --timeout; `claude-transport doctor` says if the agent works at all.\n"
+    )
 
 
 @pytest.mark.parametrize("command", [("ask",), ("record", "-o", "tape.ndjson")])

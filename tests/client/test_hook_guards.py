@@ -350,6 +350,41 @@ async def test_a_guard_that_this_cli_will_ask_does_not(event: str, fields: Frame
         pass
 
 
+async def puts_off(*_: object) -> PreToolUseDecision:
+    return PreToolUseDecision.defer()
+
+
+async def says_so(*_: object) -> Frame:
+    return {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "defer"}}
+
+
+@pytest.mark.parametrize("hook", [puts_off, says_so])
+@pytest.mark.parametrize("policy", ["deny", "allow"])
+@pytest.mark.parametrize(
+    ("version", "named"), [("2.1.92", "claude 2.1.92"), ("2.1.256", "claude 2.1.256"), (None, "a claude of unknown version")]
+)
+async def test_a_call_is_denied_and_not_put_off_where_a_resumed_session_would_run_it(
+    hook: Hook, policy: Any, version: str | None, named: str
+) -> None:
+    """CLI 2.1.191 and older run a call that the hook of a resumed session puts off again."""
+    peer = Peer(**({} if version is None else {"claude_code_version": version}))
+    async with Query(peer, hooks={"PreToolUse": [HookMatcher(hooks=[hook])]}, on_callback_error=policy) as query:
+        decided = (await peer.ask())["response"]["hookSpecificOutput"]
+        assert query.failed_callbacks == 1
+    assert decided["permissionDecision"] == "deny"
+    assert named in decided["permissionDecisionReason"]
+    assert "2.1.257" in decided["permissionDecisionReason"]
+
+
+@pytest.mark.parametrize("fields", [{"claude_code_version": "2.1.257"}, {"claude_code_version": "0.0.0-mock"}, SUPPORTED])
+async def test_a_call_is_put_off_where_it_stays_put_off(fields: Frame) -> None:
+    peer = Peer(**fields)
+    async with Query(peer, hooks={"PreToolUse": [HookMatcher(hooks=[puts_off])]}) as query:
+        reply = await peer.ask()
+        assert query.failed_callbacks == 0
+    assert reply["response"] == {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "defer"}}
+
+
 async def test_the_input_is_not_ended_under_a_guard_where_that_would_switch_it_off() -> None:
     """CLI 2.1.92 and 2.1.191 run a tool unasked when they can no longer ask about it."""
     peer = Peer(claude_code_version="2.1.191")

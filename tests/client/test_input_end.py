@@ -12,7 +12,8 @@ import pytest
 from peers import ForeignTransport, Frame, in_time, permission, result, said, soon
 from virtual_time import virtual_time
 
-from claude_transport import Allow, AssistantMessage, HookMatcher, Message, OneShot, Query, ResultMessage, query
+from claude_transport import Allow, AssistantMessage, HookMatcher, Message, Query, ResultMessage, query
+from claude_transport.one_shot import OneShot
 
 PATIENCE = 30.0
 TASKS: Frame = {"type": "system", "subtype": "background_tasks_changed"}

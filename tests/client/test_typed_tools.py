@@ -143,7 +143,7 @@ async def test_a_call_that_goes_wrong_is_answered_to_the_model_and_the_session_g
         ({"content": [{"type": "resource", "resource": {"uri": "file:///x", "text": "t"}}, {"type": "odd"}]}, (False, "t")),
         ({"content": [{"type": "text"}]}, (True, None)),
         ({"content": ["no block"]}, (True, None)),
-        (object(), (True, None)),
+        pytest.param(object(), (True, None), id="no result"),
     ],
     ids=str,
 )

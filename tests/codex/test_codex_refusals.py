@@ -13,6 +13,7 @@ from claude_transport.completion import partial_completion
 from claude_transport.completion.codex_request import CLAUDE_OPTIONS, PLAIN_CODEX, CodexCall, input_of
 from claude_transport.completion.resolution import AgentResolution, Resolution
 from claude_transport.launch.options import fields_of
+from claude_transport.sessions import InMemorySessionStore
 
 CODEX = AgentResolution(kind="codex", layer="argument", choice="codex", reason="the call says codex")
 CLI = Resolution(kind="cli", layer="default", choice="auto", reason="the default says auto")
@@ -38,6 +39,16 @@ def call(options: Any = None, codex: CodexOptions | None = None, **arguments: st
 
 
 # ------------------------------------------------------------------------------------------------------------ what is refused
+
+
+class Equal(InMemorySessionStore):
+    """A store that says that it is equal to everything."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "the API path": ({"transport": "api"}, "transport"),
@@ -67,6 +78,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a block that is no text": ({"prompt": [{"type": "document", "source": {"type": "text", "data": "x"}}]}, "prompt"),
     "a sandbox that is none": ({"codex": CodexOptions(sandbox="sand")}, "sandbox"),  # type: ignore[arg-type]
     "settings": ({"options": ct.ClaudeOptions(settings={"a": 1})}, "settings"),
+    "a session store": ({"options": ct.ClaudeOptions(session_store=Equal())}, "session_store"),
 }
 
 

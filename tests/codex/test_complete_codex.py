@@ -317,7 +317,10 @@ async def test_a_cancelled_call_leaves_nothing(codex_options: CodexOptions, resp
 async def test_a_codex_that_is_not_there_is_told_as_for_claude(waits: Waits) -> None:
     with pytest.raises(ct.CLINotFoundError) as caught:
         await ask(CodexOptions(codex_path="/nowhere/codex"), sleep=waits)
-    assert str(caught.value) == "Codex CLI not found. (transport=cli, category=transport)"
+    assert (
+        str(caught.value)
+        == "Codex CLI not found. Install Codex, or name its program with codex_path or CODEX_CLI_PATH. (transport=cli, category=transport)"
+    )
     assert caught.value.searched
     assert waits.seconds == []
     there = partial_completion(caught.value)

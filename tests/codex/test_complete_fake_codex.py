@@ -151,7 +151,10 @@ async def test_a_process_that_dies_without_having_used_a_tool_is_started_again(c
     with pytest.raises(ct.ProcessError) as caught:
         await ask(options, sleep=waits)
     assert caught.value.exit_code == 3
-    assert str(caught.value) == "codex ended before it had answered. (transport=cli, category=transport)"
+    assert (
+        str(caught.value) == "codex ended before it had answered. Its exit code and the end of its standard error say why. "
+        "(transport=cli, category=transport)"
+    )
     assert waits.follow([1])
     there = partial_completion(caught.value)
     assert there is not None
@@ -192,7 +195,7 @@ async def test_a_refused_request_has_a_fixed_sentence(codex: Make, waits: Waits)
     options, _ = codex(scenario=CodexScenario(answers={"turn/start": refusal}))
     with pytest.raises(ct.ControlError) as caught:
         await ask(options, sleep=waits)
-    assert str(caught.value) == "codex refused a control request. (transport=cli, category=control)"
+    assert str(caught.value) == "codex refused a control request. The cause says why. (transport=cli, category=control)"
     assert "secret words" in str(caught.value.__cause__)
     assert waits.seconds == []
 

@@ -16,6 +16,7 @@ from call_errors import ROWS, Row, Waits
 import claude_transport as ct
 from claude_transport.completion.models import KNOWN_MODELS
 from claude_transport.completion.request import API_OPTIONS
+from claude_transport.sessions import InMemorySessionStore
 from claude_transport.testing import FakeMessagesAPI, replies
 
 HAIKU = "claude-haiku-5-5"
@@ -280,6 +281,56 @@ async def test_an_option_that_only_the_cli_can_honour_is_not_left_out_silently(
     with pytest.raises(ct.ConfigurationError) as caught:
         await ask(api_options.replace(**{option: value}))
     assert caught.value.option == option
+    assert fake_messages_api.requests == []
+
+
+class Kept(InMemorySessionStore):
+    """A store that is not equal to None, and not false."""
+
+
+class Equal(InMemorySessionStore):
+    """A store that says that it is equal to everything."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Empty(InMemorySessionStore):
+    """A store without sessions, which looks like nothing."""
+
+    def __len__(self) -> int:
+        return 0
+
+
+class Kin(InMemorySessionStore, dict[str, Any]):
+    """A store that is a dict as well, and an empty one."""
+
+
+class Odd(InMemorySessionStore):
+    """A store whose comparisons have no truth value, as those of arrays have none."""
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("the truth value is ambiguous")
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __bool__(self) -> bool:
+        raise ValueError("the truth value is ambiguous")
+
+
+@pytest.mark.parametrize("store", [Kept, Equal, Empty, Kin, Odd])
+async def test_a_session_store_is_refused_whatever_it_says_that_it_is_equal_to(
+    fake_messages_api: FakeMessagesAPI, api_options: ct.ClaudeOptions, store: type[InMemorySessionStore]
+) -> None:
+    options = api_options.replace(session_store=store())
+    assert "session_store=" in repr(options)
+    with pytest.raises(ct.ConfigurationError) as caught:
+        await ask(options)
+    with pytest.raises(ct.ConfigurationError) as streamed:
+        await anext(ct.stream("Hi", transport="api", model="haiku", options=options))
+    assert caught.value.option == streamed.value.option == "session_store"
     assert fake_messages_api.requests == []
 
 

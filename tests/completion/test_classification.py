@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
+import errno
 import json
 import pickle
 from collections.abc import Mapping
@@ -48,6 +49,14 @@ def sdk_error(status: int, kind: str = "", message: str = SECRET, headers: Mappi
         client.close()
 
 
+def refused_connection() -> anthropic.APIConnectionError:
+    """What the SDK raises where nobody listens: around the error of its HTTP client, which is around that of the system."""
+    error = anthropic.APIConnectionError(request=REQUEST)
+    error.__cause__ = httpx2.ConnectError("All connection attempts failed", request=REQUEST)
+    error.__cause__.__cause__ = ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+    return error
+
+
 def recorded_result(name: str) -> ResultMessage:
     """The last result of a recording, with what the conversation would have added to it."""
     found: ResultMessage | None = None
@@ -77,7 +86,7 @@ def result(**fields: Any) -> ResultMessage:
         (sdk_error(413, "request_too_large"), "11_413_noretry"),
         (sdk_error(500, "api_error"), "11_500_noretry"),
         (sdk_error(529, "overloaded_error"), "11_529_retries2"),
-        (anthropic.APIConnectionError(request=REQUEST), "11_conn_refused"),
+        (refused_connection(), "11_conn_refused"),
         (TypeError('"Could not resolve authentication method. Expected one of api_key, …"'), "11_no_auth"),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
@@ -120,7 +129,7 @@ def test_s1_6_every_answer_of_the_api_has_a_class_a_code_and_a_budget(
 def test_s1_6_a_message_is_a_fixed_sentence_and_the_cause_keeps_the_rest() -> None:
     raw = sdk_error(500, "api_error")
     found = classify_api_exception(raw)
-    assert str(found) == "The API failed. (transport=api, category=api)"
+    assert str(found) == "The API failed. Try again in a few minutes. (transport=api, category=api)"
     assert found.__cause__ is raw
     assert SECRET in str(raw)
 
@@ -376,4 +385,7 @@ def test_s4_5_a_denied_tool_is_not_blamed_for_a_failure_with_a_cause_of_its_own(
 def test_s2_8_a_timeout_keeps_what_had_come_by_then() -> None:
     found = timed_out("cli", seconds=2.5, messages=["a", "b"])
     assert found.messages == ("a", "b")
-    assert str(found) == "There was no complete answer within 2.5 s. (transport=cli, category=timeout)"
+    assert (
+        str(found)
+        == "There was no complete answer within 2.5 s. Allow more time with timeout, or ask for less. (transport=cli, category=timeout)"
+    )

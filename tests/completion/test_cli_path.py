@@ -140,7 +140,7 @@ async def test_a_failed_result_is_raised_with_a_fixed_sentence_and_its_words_are
     with pytest.raises(ct.errors.APIFailed) as caught:
         await ask(cli_options(turn(failed)), sleep=waits, subject="grading")
     error = caught.value
-    assert str(error) == "The API failed. (transport=cli, category=api)"
+    assert str(error) == "The API failed. Try again in a few minutes. (transport=cli, category=api)"
     assert isinstance(error.__cause__, Detail)
     assert str(error.__cause__) == words[:4096] + " ... (truncated)"
     assert waits.follow([1])
@@ -184,7 +184,10 @@ async def test_a_process_that_dies_without_having_used_a_tool_is_started_again(
     with pytest.raises(ct.ProcessError) as caught:
         await ask(options, sleep=waits)
     assert caught.value.exit_code == 3
-    assert str(caught.value) == "claude ended before it had answered. (transport=cli, category=transport)"
+    assert (
+        str(caught.value) == "claude ended before it had answered. Its exit code and the end of its standard error say why. "
+        "(transport=cli, category=transport)"
+    )
     assert waits.follow([1])
     there = ct.completion.partial_completion(caught.value)
     assert there is not None

@@ -97,7 +97,10 @@ async def test_a_binary_that_is_not_there_is_one_attempt_with_the_attributes_of_
         await ct.complete("Hi", transport="cli", options=cli_options(cli_path="/nowhere/claude"), sleep=waits)
     error, there, cls = caught.value, ct.completion.partial_completion(caught.value), ct.CLINotFoundError
     assert (error.code, error.category, error.retryable) == (cls.code, cls.category, cls.retryable) == (cls.code, "transport", False)
-    assert str(error) == "Claude CLI not found. (transport=cli, category=transport)"
+    assert str(error) == (
+        "Claude CLI not found. Install Claude Code, or name its program with cli_path or CLAUDE_CLI_PATH. "
+        "(transport=cli, category=transport)"
+    )
     assert "/nowhere/claude" in error.searched[0]
     assert waits.seconds == []
     assert there is not None

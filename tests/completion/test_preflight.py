@@ -77,8 +77,10 @@ def test_s1_5_passes_when_any_path_is_open_and_fails_when_none_is(
         assert report.resolution is not None
         assert report.resolution.kind == cell.kind
     else:
-        with pytest.raises(ConfigurationError, match=r"no claude was found.*ANTHROPIC_API_KEY") as caught:
+        helps = {"auto": r"no claude was found.*ANTHROPIC_API_KEY", "cli": r"no claude was found.*Install", "api": r"Set ANTHROPIC_API_KEY"}
+        with pytest.raises(ConfigurationError, match=helps[choice]) as caught:
             report.raise_for_problem()
+        assert ("ANTHROPIC_API_KEY" in str(caught.value)) == (choice != "cli")
         assert caught.value.code == "config.no_auth_path"
 
 

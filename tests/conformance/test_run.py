@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ from anyio.abc import ByteStream, ByteStreamConnectable
 from mutants import LIMIT, Good
 
 from claude_transport.errors import ConfigurationError
-from claude_transport.streams.memory import MemoryConnectable
+from claude_transport.streams.memory import MemoryConnectable, MemoryStream, memory_stream_pair
 from claude_transport.testing import conformance
-from claude_transport.testing.conformance import CLAUSES, Reason, Subject, Violation, media, run_conformance
+from claude_transport.testing.conformance import CLAUSES, Peer, Reason, Subject, Violation, media, run_conformance
 from claude_transport.testing.conformance.memory_peer import MemoryPeer
 from claude_transport.testing.conformance.pytest_adapter import cases
 from claude_transport.transports.mock import MockTransport
@@ -98,12 +99,88 @@ def test_what_a_factory_excludes_is_reported_with_its_reason() -> None:
     ]
 
 
+@pytest.mark.parametrize("factory", [Good, a_subject, media.memory(), WithExcludes({"read.order": Reason.NO_BYTES})])
+def test_what_a_run_excludes_is_reported_with_its_reason(factory: Any) -> None:
+    excludes = {"read.order": Reason.SCRIPTED}
+    report = run_conformance(factory, clauses=["read.order", "write.order"], backends=["trio"], excludes=excludes)
+    assert [(row.clause, row.verdict, row.reason) for row in report.rows] == [
+        ("read.order", "excluded", Reason.SCRIPTED),
+        ("write.order", "passed", None),
+    ]
+    found = cases(factory, clauses=["read.order", "write.order"], backends=["trio"], excludes=excludes)
+    assert [case.check().verdict for case in found] == ["excluded", "passed"]
+
+
+def test_a_run_that_excludes_something_still_excludes_what_its_factory_does() -> None:
+    factory = WithExcludes({"read.order": Reason.SCRIPTED})
+    report = run_conformance(factory, backends=["trio"], clauses=["read.order"], excludes={"write.order": Reason.NEVER_WAITS})
+    assert [(row.clause, row.reason) for row in report.excluded] == [("read.order", Reason.SCRIPTED)]
+
+
 def test_excluding_what_is_no_clause_is_an_error() -> None:
     factory = WithExcludes({"read.minds": Reason.SCRIPTED})
     with pytest.raises(ConfigurationError, match=r"read\.minds"):
         run_conformance(factory)
     with pytest.raises(ConfigurationError, match=r"read\.minds"):
         cases(factory)
+    with pytest.raises(ConfigurationError, match=r"read\.minds"):
+        run_conformance(Good, excludes=factory.excludes)
+
+
+class PlainPeer(Peer):
+    """A peer that sends and receives, and can do nothing else."""
+
+    def __init__(self, stream: MemoryStream) -> None:
+        super().__init__()
+        self.stream = stream
+
+    async def send(self, data: bytes) -> None:
+        await self.stream.send(data)
+
+    async def listen(self) -> None:
+        with contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            while True:
+                self.take(await self.stream.receive())
+        self.input_over()
+
+
+def plain(make: Any) -> Callable[[], AbstractAsyncContextManager[Subject]]:
+    """Subjects with a plain peer."""
+
+    @asynccontextmanager
+    async def subjects() -> AsyncIterator[Subject]:
+        ours, theirs = memory_stream_pair(capacity=65536)
+        peer = PlainPeer(theirs)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(peer.listen)
+            yield Subject(transport=make(ours), peer=peer, absorbs=2**20)
+            tasks.cancel_scope.cancel()
+
+    return subjects
+
+
+def test_what_a_peer_leaves_out_excludes_the_clauses_that_need_it() -> None:
+    report = run_conformance(plain(Good))
+    assert report.ok, str(report)
+    assert {row.reason for row in report.excluded} == {
+        Reason.CANNOT_FINISH,
+        Reason.CANNOT_BREAK,
+        Reason.ALWAYS_READS,
+        Reason.NO_REFUSAL,
+        Reason.NO_LINE_LIMIT,
+        Reason.NO_OWN_INFO,
+    }
+    assert {"read.order", "write.order", "close.wakes-reader"} <= {row.clause for row in report.passed}
+    assert "its peer cannot stop reading" in str(report)
+
+
+def test_a_peer_that_leaves_something_out_excuses_no_transport() -> None:
+    class Mute(Good):
+        async def write(self, data: str | bytes) -> None:
+            pass
+
+    report = run_conformance(plain(Mute), backends=["trio"], clauses=["write.order", "read.order"], timeout=1)
+    assert [(row.clause, row.verdict) for row in report.rows] == [("write.order", "failed"), ("read.order", "passed")]
 
 
 @pytest.mark.parametrize("factory", [None, "memory", lambda a, b: None, lambda *, stream: None])

@@ -13,6 +13,7 @@ import pytest
 from live_session import PATIENCE, bash, of_type
 
 import claude_transport as ct
+from claude_transport.launch.features import supports
 from claude_transport.testing import FakeMessagesAPI, replies
 
 Environment = Callable[..., dict[str, str]]
@@ -53,7 +54,7 @@ async def rules_of(query: ct.Query) -> str:
     return str(await query.permission_rules())
 
 
-@pytest.mark.needs("set_cwd", "list_permission_rules")
+@pytest.mark.needs("set_cwd changes the memory")
 async def test_a_ready_session_goes_to_another_directory_and_model_with_everything_that_belongs_to_them(
     claude_cli: str, cli_home: Any, cli_env: Environment
 ) -> None:
@@ -91,7 +92,7 @@ async def allow(_tool: str, _given: dict[str, Any], _context: ct.client.Callback
     return ct.Allow()
 
 
-@pytest.mark.needs("set_cwd", "list_permission_rules")
+@pytest.mark.needs("set_cwd changes the memory")
 async def test_what_would_stay_of_the_first_directory_is_its_variables_and_what_its_hooks_said(
     claude_cli: str, cli_home: Any, cli_env: Environment
 ) -> None:
@@ -124,7 +125,7 @@ async def test_what_would_stay_of_the_first_directory_is_its_variables_and_what_
         assert [trace for trace in ("old-", "old_env", "Bash(old:*)") if trace in asked + told + rules] == []
 
 
-@pytest.mark.needs("set_cwd", "rules of an untrusted project are ignored", "list_permission_rules")
+@pytest.mark.needs("rules of an untrusted project are ignored")
 async def test_a_directory_that_is_not_trusted_gets_a_process_of_its_own_and_no_trust(
     claude_cli: str, cli_home: Any, cli_env: Environment
 ) -> None:
@@ -139,6 +140,21 @@ async def test_a_directory_that_is_not_trusted_gets_a_process_of_its_own_and_no_
     assert not known.get("projects", {}).get(str(there), {}).get("hasTrustDialogAccepted")
 
 
+async def test_a_claude_that_would_keep_the_memory_of_the_first_directory_gets_a_process_of_its_own(
+    claude_cli: str, cli_home: Any, cli_env: Environment, cli_version: str
+) -> None:
+    furnish(cli_home.project, "old", settings=False)
+    there = furnish(cli_home.home / "new", "new")
+    trust(cli_home, cli_home.project, there)
+    async with FakeMessagesAPI(["Hello."]) as api, pool_in(cli_home, claude_cli, cli_env(api)) as pool:
+        async with pool.acquire(timeout=0, cwd=there) as query:
+            await (await query.send("Hello")).result()
+        moves = supports("set_cwd changes the memory", version=cli_version)
+        assert (pool.snapshot().aimed, pool.snapshot().restarted) == ((1, 0) if moves else (0, 1))
+        asked = json.dumps(api.conversation[0].body)
+        assert ("new-memory" in asked, "old-memory" in asked) == (True, False)
+
+
 async def test_a_directory_that_is_not_there_is_an_error_that_names_it(claude_cli: str, cli_home: Any, cli_env: Environment) -> None:
     async with FakeMessagesAPI() as api, pool_in(cli_home, claude_cli, cli_env(api)) as pool:
         with pytest.raises(ct.errors.WorkingDirectoryError, match="nowhere"):
@@ -146,7 +162,7 @@ async def test_a_directory_that_is_not_there_is_an_error_that_names_it(claude_cl
                 pass
 
 
-@pytest.mark.needs("set_cwd", "list_permission_rules")
+@pytest.mark.needs("set_cwd changes the memory")
 async def test_the_next_user_finds_nothing_of_the_last_one_in_the_same_directory(
     claude_cli: str, cli_home: Any, cli_env: Environment
 ) -> None:

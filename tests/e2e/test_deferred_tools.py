@@ -1,13 +1,32 @@
-"""Tools that a hook puts off: the turn ends, and a later process that resumes the session decides and goes on by itself."""
+"""Tool calls that a hook defers: the turn ends, and a later process that resumes the session decides and goes on by itself.
+
+Most tests run the functions of the how-to's example. Each of its calls is a process of the CLI of its own.
+"""
 
 from __future__ import annotations
 
+import json
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
 import pytest
-from live_session import Live, bash
+from live_session import PATIENCE, Live, bash
+from loading import load_file
 
 import claude_transport as ct
+from claude_transport.sessions import FileSessionStore, SQLiteSessionStore
+from claude_transport.testing import FakeMessagesAPI, replies
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "approve_later.py"
 MADE = {"command": "touch made", "description": "d"}
+DEFERS = pytest.mark.needs("a tool call that is deferred twice does not run")
+
+
+approve_later: Any = load_file(EXAMPLE, "approve_later")
 
 
 def deciding(decision: ct.hooks.PreToolUseDecision) -> dict[str, list[ct.HookMatcher]]:
@@ -26,6 +45,7 @@ async def put_off(live: Live) -> ct.ResultMessage:
     return result
 
 
+@DEFERS
 async def test_a_tool_that_is_put_off_ends_the_turn_and_is_named_by_its_result(live: Live) -> None:
     result = await put_off(live)
     assert (result.terminal_reason, result.outcome.ok, result.result) == ("tool_deferred", True, "")
@@ -33,7 +53,8 @@ async def test_a_tool_that_is_put_off_ends_the_turn_and_is_named_by_its_result(l
     assert (result.deferred_tool_use["name"], result.deferred_tool_use["input"]) == ("Bash", MADE)
 
 
-@pytest.mark.needs("a resumed session decides about the tool that was put off")
+@DEFERS
+@pytest.mark.needs("user_message_uuids")
 async def test_a_resumed_session_runs_the_tool_that_was_put_off_before_it_takes_a_prompt(live: Live) -> None:
     waiting = await put_off(live)
     script, hooks = ["It is made.", "Something else."], deciding(ct.hooks.PreToolUseDecision.allow())
@@ -52,7 +73,7 @@ async def test_a_resumed_session_runs_the_tool_that_was_put_off_before_it_takes_
     assert session.told(0) == ["(Bash completed with no output)"]
 
 
-@pytest.mark.needs("a resumed session decides about the tool that was put off")
+@DEFERS
 async def test_a_tool_that_was_put_off_can_still_be_refused(live: Live) -> None:
     waiting = await put_off(live)
     hooks = deciding(ct.hooks.PreToolUseDecision.deny("Not today."))
@@ -60,3 +81,185 @@ async def test_a_tool_that_was_put_off_can_still_be_refused(live: Live) -> None:
         assert (await session.ask("And now?")).result == "Something else."
         assert not (session.project / "made").exists()
     assert "Not today." in session.told(0)[0]
+
+
+# -------------------------------------------------------------------------------------- the functions of the how-to's example
+
+
+class Machine:
+    """A machine with a HOME, a configuration and a working directory of its own, where every shell command may run without a question."""
+
+    def __init__(self, root: Path, live: Live, api: FakeMessagesAPI) -> None:
+        self.root = root
+        self.project = root / "work"
+        for name in ("home", "config", "work"):
+            (root / name).mkdir(parents=True)
+        own = {"HOME": str(root / "home"), "CLAUDE_CONFIG_DIR": str(root / "config")}
+        self.env = {**live.environment(api, CLAUDE_CODE_MAX_RETRIES="0"), **own}
+        self.options = ct.ClaudeOptions(cli_path=live.cli, cwd=self.project, env=self.env, env_mode="exact", allowed_tools=["Bash"])
+
+    async def begin(self, **options: Any) -> ct.ResultMessage:
+        """The result of the first process, whose model calls a tool."""
+        with anyio.fail_after(PATIENCE):
+            result: ct.ResultMessage = await approve_later.begin(ct.SubprocessTransport(self.options.replace(**options)), "Make it")
+        assert result.deferred_tool_use is not None
+        return result
+
+    async def go_on(self, waiting: ct.ResultMessage, decisions: Mapping[str, bool], **options: Any) -> ct.ResultMessage:
+        """The result of the next process, which knows the session and the decisions."""
+        transport = ct.SubprocessTransport(self.options.replace(resume=waiting.session_id, **options))
+        result: ct.ResultMessage = await approve_later.go_on(transport, decisions, timeout=PATIENCE)
+        return result
+
+    @property
+    def files(self) -> list[str]:
+        """What is in the working directory."""
+        return sorted(path.name for path in self.project.iterdir())
+
+
+def call_of(result: ct.ResultMessage) -> str:
+    """The id of the call that a result names."""
+    assert result.deferred_tool_use is not None
+    return str(result.deferred_tool_use["id"])
+
+
+def told(api: FakeMessagesAPI) -> str:
+    """What the tools said to the model, by its last request."""
+    return str([block.get("content") for block in api.conversation[-1].tool_results])
+
+
+@DEFERS
+@pytest.mark.parametrize(("decision", "files", "heard"), [(True, ["made"], "no output"), (False, [], "The owner has refused this.")])
+async def test_the_next_process_goes_on_by_the_decision_without_a_prompt(
+    decision: bool, files: list[str], heard: str, live: Live, tmp_path: Path
+) -> None:
+    async with FakeMessagesAPI([bash("touch made"), "Done."]) as api:
+        machine = Machine(tmp_path / "machine", live, api)
+        waiting = await machine.begin()
+        assert (waiting.terminal_reason, machine.files, len(api.conversation)) == ("tool_deferred", [], 1)
+        result = await machine.go_on(waiting, {call_of(waiting): decision})
+        assert (result.result, result.deferred_tool_use, machine.files) == ("Done.", None, files)
+        assert heard in told(api)
+        assert len(api.conversation) == 2
+
+
+PROCESS = """
+import json, sys, anyio
+import claude_transport as ct
+sys.path.insert(0, sys.argv[1])
+import approve_later
+given = json.loads(sys.argv[2])
+async def main():
+    transport = ct.SubprocessTransport(ct.ClaudeOptions(**given["options"]))
+    if "decisions" in given:
+        result = await approve_later.go_on(transport, given["decisions"], timeout=60)
+    else:
+        result = await approve_later.begin(transport, "Make it")
+    print(json.dumps({"resume": result.session_id, "call": result.deferred_tool_use, "said": result.result}))
+anyio.run(main, backend=sys.argv[3])
+"""
+
+
+@DEFERS
+async def test_two_programs_that_share_nothing_but_a_row_in_a_database_run_the_call_once(
+    live: Live, tmp_path: Path, anyio_backend_name: str
+) -> None:
+    async def program(**given: Any) -> Any:
+        arguments = [sys.executable, "-c", PROCESS, str(EXAMPLE.parent), json.dumps(given), anyio_backend_name]
+        with anyio.fail_after(PATIENCE):
+            return json.loads((await anyio.run_process(arguments)).stdout)
+
+    async with FakeMessagesAPI([bash("echo once >> made"), "Done."]) as api:
+        machine = Machine(tmp_path / "machine", live, api)
+        plain = {"cli_path": live.cli, "cwd": str(machine.project), "env": machine.env, "env_mode": "exact"}
+        row = await program(options=plain)
+        assert (row["call"]["input"]["command"], machine.files) == ("echo once >> made", [])
+        row |= await program(options={**plain, "resume": row["resume"]}, decisions={row["call"]["id"]: True})
+    assert (row["call"], row["said"]) == (None, "Done.")
+    assert (machine.project / "made").read_text() == "once\n"
+
+
+@DEFERS
+@pytest.mark.needs("--session-mirror")
+@pytest.mark.parametrize("kind", ["file", "sqlite"])
+@pytest.mark.parametrize("decision", [True, False])
+async def test_another_machine_decides_about_a_call_that_a_session_store_has(kind: str, decision: bool, live: Live, tmp_path: Path) -> None:
+    store = FileSessionStore(tmp_path / "store") if kind == "file" else SQLiteSessionStore(tmp_path / "store.db")
+    async with FakeMessagesAPI([bash("touch made"), "Done."]) as api:
+        one, other = (Machine(tmp_path / name, live, api) for name in ("one", "other"))
+        waiting = await one.begin(session_store=store)
+        shutil.rmtree(one.root)
+        result = await other.go_on(waiting, {call_of(waiting): decision}, session_store=store)
+        assert (result.result, other.files) == ("Done.", ["made"] if decision else [])
+        assert result.session_id == waiting.session_id
+
+
+@DEFERS
+async def test_each_call_of_a_session_can_wait_for_its_own_decision(live: Live, tmp_path: Path) -> None:
+    async with FakeMessagesAPI([bash("touch one"), bash("touch two"), "Done."]) as api:
+        machine = Machine(tmp_path / "machine", live, api)
+        waiting = await machine.begin()
+        decisions = {call_of(waiting): True}
+        waiting = await machine.go_on(waiting, decisions)
+        assert (waiting.terminal_reason, machine.files, len(api.conversation)) == ("tool_deferred", ["one"], 2)
+        decisions[call_of(waiting)] = True
+        assert (await machine.go_on(waiting, decisions)).result == "Done."
+        assert machine.files == ["one", "two"]
+
+
+async def test_a_call_that_is_deferred_again_does_not_run_although_a_rule_allows_it(live: Live, tmp_path: Path) -> None:
+    """A CLI that would run it gets a denial from `Query` in place of the first `defer`."""
+    async with FakeMessagesAPI([bash("touch made"), "Not done."]) as api:
+        machine = Machine(tmp_path / "machine", live, api)
+        with anyio.fail_after(PATIENCE):
+            first = await approve_later.begin(ct.SubprocessTransport(machine.options), "Make it")
+        if first.deferred_tool_use is None:
+            assert "the call is denied, not deferred" in told(api)
+        else:
+            again = await machine.go_on(first, {})
+            assert (call_of(again), again.terminal_reason) == (call_of(first), None)
+        assert machine.files == []
+        assert len(api.conversation) == (2 if first.deferred_tool_use is None else 1)
+
+
+@DEFERS
+async def test_a_call_that_was_deferred_twice_still_waits_for_its_decision(live: Live, tmp_path: Path) -> None:
+    async with FakeMessagesAPI([bash("touch made"), "Done."]) as api:
+        machine = Machine(tmp_path / "machine", live, api)
+        waiting = await machine.go_on(await machine.begin(), {})
+        assert (await machine.go_on(waiting, {call_of(waiting): True})).result == "Done."
+        assert machine.files == ["made"]
+
+
+@DEFERS
+async def test_of_several_calls_in_one_message_only_the_last_is_kept_and_none_runs(live: Live, tmp_path: Path) -> None:
+    blocks = [replies.tool_use_block("Bash", input={"command": f"touch {name}"}, id=f"toolu_{name}") for name in ("one", "two")]
+    async with FakeMessagesAPI([replies.message(*blocks), "Done."]) as api:
+        machine = Machine(tmp_path / "machine", live, api)
+        waiting = await machine.begin()
+        assert (call_of(waiting), machine.files) == ("toolu_two", [])
+        await machine.go_on(waiting, {"toolu_one": True, "toolu_two": True})
+        assert machine.files == ["two"]
+
+
+@DEFERS
+async def test_a_resumed_session_without_the_hook_decides_by_its_rules(live: Live, tmp_path: Path) -> None:
+    async with FakeMessagesAPI([bash("touch made"), "Done."]) as api:
+        machine = Machine(tmp_path / "machine", live, api)
+        waiting = await machine.begin()
+        with anyio.fail_after(PATIENCE):
+            async with ct.Query(ct.SubprocessTransport(machine.options.replace(resume=waiting.session_id))) as query:
+                async for message in query.messages():
+                    if isinstance(message, ct.ResultMessage):
+                        break
+        assert machine.files == ["made"]
+
+
+@DEFERS
+async def test_a_prompt_in_the_same_process_goes_on_without_the_call(live: Live) -> None:
+    hooks = deciding(ct.hooks.PreToolUseDecision.defer())
+    async with live([bash("touch made"), "I go on."], hooks=hooks, allowed_tools=["Bash"]) as session:
+        await session.ask("Make it")
+        assert (await session.ask("And?")).result == "I go on."
+        assert not (session.project / "made").exists()
+        assert "Tool result missing" in session.told()[0]

@@ -17,7 +17,7 @@ def first_command() -> str:
 
 def test_the_first_command_installs_and_answers_without_claude_key_or_network(tmp_path: Path) -> None:
     checkout = tmp_path / "checkout"
-    for name in ("claude_transport", "pyproject.toml", "README.md", "LICENSE"):
+    for name in ("claude_transport", "pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
         source = ROOT / name
         if source.is_dir():
             shutil.copytree(source, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -346,6 +350,130 @@ async def test_a_gateway_with_a_store_mirrors_and_resumes_for_its_clients(
         assert heard[0].session_id == heard[1].session_id
         assert "The word is xyzzy." in known(api)
     assert list(temporary.glob("claude-transport-session-*")) == []
+
+
+TOKEN = "a-token-for-the-store"
+
+
+def gateway_on(machine: Machine, api: FakeMessagesAPI, store: Any) -> ct.Gateway:
+    """A gateway on a machine, whose clients may say which session they go on with."""
+    choices = ["resume", "continue_conversation", "fork_session"]
+    return ct.Gateway(machine.options(api, session_store=store), listen=["tcp://127.0.0.1:0"], tokens={"a": TOKEN}, choices=choices)
+
+
+def client_of(gateway: ct.Gateway, **chosen: Any) -> ct.Query:
+    """A session of a gateway."""
+    return ct.Query(ct.NetworkTransport(gateway.urls[0], token=TOKEN, options=chosen))
+
+
+@pytest.mark.needs("--session-mirror", "a continued session keeps its id")
+@pytest.mark.parametrize(
+    "store", ["sqlite", *(pytest.param(each, marks=pytest.mark.nightly) for each in ("memory", "file", "redis"))], indirect=True
+)
+async def test_of_two_gateways_the_second_is_refused_or_forks_and_goes_on_when_the_first_has_ended(
+    store: Any, machines: Iterator[Machine], temporary: Path
+) -> None:
+    one = next(machines)
+    async with FakeMessagesAPI(lambda _: "The word is xyzzy.") as api:
+        with anyio.fail_after(2 * PATIENCE):
+            async with gateway_on(one, api, store) as first:
+                async with client_of(first) as query:
+                    session = (await ask(query, "Tell me a word")).session_id
+                async with client_of(first, continue_conversation=True) as query:
+                    assert (await ask(query, "Continued")).session_id == session
+                    async with gateway_on(next(machines), api, store) as second:
+                        with pytest.raises(errors.ClaudeTransportError, match=r"session\.in_use.*fork_session=True"):
+                            async with client_of(second, resume=session):
+                                pass
+                        async with client_of(second, resume=session, fork_session=True) as forked:
+                            assert (await ask(forked, "A side branch")).session_id != session
+            one.vanish()
+            async with gateway_on(next(machines), api, store) as third, client_of(third, resume=session) as query:
+                assert (await ask(query, "And now?")).session_id == session
+        assert "Tell me a word" in known(api)
+        assert "Continued" in known(api)
+        assert "A side branch" not in known(api)
+    assert list(temporary.glob("claude-transport-session-*")) == []
+
+
+HOST = """
+import json, sys
+from pathlib import Path
+
+import anyio
+import claude_transport as ct
+from claude_transport import sessions
+from claude_transport.transports import mirroring
+
+mirroring.CLAIM_SECONDS = 1.0  # the test would wait for the end of the hold
+
+class Stuck(sessions.FileSessionStore):
+    calls = 0
+
+    async def append(self, key, entries):
+        "Store the first batch, and a part of what comes then, as a host that dies in the middle of a write."
+        Stuck.calls += 1
+        if Stuck.calls > 1 and any("xyzzy" in json.dumps(entry) for entry in entries):
+            await super().append(key, entries[:-1])
+            (path,) = Path(given["store"]).rglob("*.jsonl")
+            with path.open("ab") as file:
+                file.write(b'{"type":"assis')
+            print("in the middle", flush=True)
+            await anyio.sleep_forever()
+        await super().append(key, entries)
+
+async def main():
+    options = ct.ClaudeOptions(**given["options"], session_store=Stuck(given["store"]))
+    async with ct.Query(ct.SubprocessTransport(options)) as query:
+        async for message in await query.send("Tell me a word"):
+            pass
+        await anyio.sleep_forever()
+
+given = json.loads(sys.argv[1])
+anyio.run(main, backend=given["backend"])
+"""
+
+
+@pytest.mark.needs("--session-mirror")
+async def test_a_host_that_is_killed_in_the_middle_of_a_write_loses_that_write_only(
+    machines: Iterator[Machine], tmp_path: Path, anyio_backend_name: str
+) -> None:
+    one, other, store = next(machines), next(machines), sessions.FileSessionStore(tmp_path / "store")
+    async with FakeMessagesAPI(["The word is xyzzy.", "Here again."]) as api:
+        options = one.options(api, session_id=SID)
+        given = {"cli_path": str(options.cli_path), "cwd": str(options.cwd), "env": options.env, "env_mode": "exact", "session_id": SID}
+        argument = json.dumps({"options": given, "store": str(tmp_path / "store"), "backend": anyio_backend_name})
+        async with await anyio.open_process([sys.executable, "-c", HOST, argument], stdin=subprocess.DEVNULL, stderr=None) as host:
+            assert host.stdout is not None
+            with anyio.fail_after(PATIENCE):
+                assert b"in the middle" in await host.stdout.receive()
+            host.send_signal(signal.SIGKILL)
+            await host.wait()
+        one.vanish()
+        said = await sessions.get_session_messages_from_store(store, SID, one.project)
+        assert said[0].message["content"] == "Tell me a word"
+        async with resumed_when_free(other, api, store) as query:
+            assert (await ask(query, "Are you there?")).session_id == SID
+        assert "Tell me a word" in known(api)
+    said = await sessions.get_session_messages_from_store(store, SID, one.project)
+    assert "Here again." in str(said[-1].message)
+
+
+@asynccontextmanager
+async def resumed_when_free(machine: Machine, api: FakeMessagesAPI, store: Any) -> AsyncIterator[ct.Query]:
+    """The session on this machine, once the hold of the killed host has ended."""
+    with anyio.fail_after(PATIENCE):
+        while True:
+            query = ct.Query(ct.SubprocessTransport(machine.options(api, session_store=store, resume=SID)), agents=HELPER)
+            try:
+                await query.__aenter__()
+                break
+            except errors.SessionInUse:
+                continue
+        try:
+            yield query
+        finally:
+            await query.aclose()
 
 
 @pytest.mark.needs("--session-mirror")

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from chromium import Chromium, Page, running_chromium, why_no_chromium
+from relay import Cut, Relay, relay_to
 
 from claude_transport import Gateway, NetworkTransport
 from claude_transport.streams.memory import MemoryConnectable, MemoryStream
@@ -141,6 +144,119 @@ def test_the_page_follows_a_session_and_a_reload_in_the_middle_loses_nothing(chr
             assert {url.partition("/observe/")[0] for url in page.requests if not url.startswith("data:")} == {
                 played.page.partition("/observe/")[0]
             }
+
+
+@contextmanager
+def relayed(played: Session) -> Iterator[tuple[Relay, str]]:
+    """Gives a relay in front of the gateway, and the address of the page behind it."""
+    with played.portal.wrap_async_context_manager(relay_to(played.gateway.urls[0].rstrip("/"))) as relay:
+        yield relay, f"http{relay.url.removeprefix('tcp')}/observe/{played.id}"
+
+
+def rows_of(page: Page) -> list[list[str]]:
+    """Return the title and the gist of the visible rows."""
+    return list(
+        page.run("[...document.querySelectorAll('#list .row')].map(row => ['b', '.gist'].map(of => row.querySelector(of).textContent))")
+    )
+
+
+@pytest.mark.parametrize("is_hard", [False, True], ids=["closed", "reset"])
+def test_the_page_comes_back_when_its_connection_was_cut_and_loses_nothing(chromium: Chromium, is_hard: bool) -> None:
+    with session() as played, relayed(played) as (relay, address), chromium.open(address, fragment=f"#{ALICE}") as page:
+        played.ask("Count.")
+        has_row(page, "Prompt")
+        page.until("document.getElementById('link').textContent === 'Connected.'")
+
+        def cut() -> None:
+            relay.passages[-1].cut = Cut(None, None, hard=is_hard)
+            relay.passages[-1].end()
+
+        for number in (2, 3, 4):
+            asked = relay.asked
+            played.portal.call(cut)
+            played.says(f"Number {number}.", number=number)
+            has_row(page, "Text", count=number - 1)
+            page.until("document.getElementById('link').textContent === 'Connected.'")
+            assert relay.asked > asked
+        assert rows_of(page) == [["Prompt", "Count."], *(["Text", f"Number {number}."] for number in (2, 3, 4))]
+        chromium.reload(page)
+        has_row(page, "Text", count=3)
+        assert rows_of(page) == [["Prompt", "Count."], *(["Text", f"Number {number}."] for number in (2, 3, 4))]
+
+
+# Remembers timers of more than 30 seconds: `hurry()` lets them come at once.
+HURRY = """
+const real = window.setTimeout, forget = window.clearTimeout, long = new Map();
+window.setTimeout = (act, ms, ...more) => { const id = real(act, ms, ...more); if (ms >= 30000) long.set(id, act); return id; };
+window.clearTimeout = (id) => { long.delete(id); forget(id); };
+window.hurry = () => { for (const [id, act] of [...long]) { window.clearTimeout(id); act(); } };
+"""
+
+
+def test_the_page_comes_back_when_its_network_has_fallen_silent(chromium: Chromium) -> None:
+    with session() as played, relayed(played) as (relay, address), chromium.open(address, fragment=f"#{ALICE}") as page:
+        page.call("Page.addScriptToEvaluateOnNewDocument", source=HURRY)
+        chromium.reload(page)
+        played.ask("Count.")
+        has_row(page, "Prompt")
+
+        async def lose() -> None:
+            relay.fall_silent()
+            await anyio.lowlevel.checkpoint()
+
+        async def heal() -> None:
+            relay.heal(late=False)  # the connections of before stay silent for good
+
+        played.portal.call(lose)
+        played.says("Nobody hears this.", number=2)
+        played.portal.call(heal)
+        page.run("window.hurry()")
+        has_row(page, "Text")
+        page.until("document.getElementById('link').textContent === 'Connected.'")
+
+
+def test_another_token_shows_what_that_one_may_see(chromium: Chromium) -> None:
+    with session() as played:
+        hidden, shown_all = (played.portal.call(partial(played.gateway.grant_observer, played.id, scrub=scrub)) for scrub in (True, False))
+        with (
+            chromium.open(played.page, fragment=f"#{shown_all.token}") as other,
+            chromium.open(played.page, fragment=f"#{hidden.token}") as page,
+        ):
+            for number in (1, 2):
+                played.says(f"Use {SECRET} now.", number=number)
+                for each in (other, page):
+                    has_row(each, "Text", count=number)
+            page.run("document.querySelector('#list .row').click()")
+            assert rows_of(page) == [["Text", "Use [secret] now."]] * 2
+            played.portal.call(hidden.revoke)
+            page.until("!document.getElementById('door').hidden")
+            page.run(f"document.getElementById('token').value = {json.dumps(shown_all.token)}")
+            page.run("document.querySelector('#door button').click()")
+            page.until(f"document.getElementById('list').textContent.includes({json.dumps(SECRET[:20])})")
+            assert rows_of(page) == [["Text", f"Use {SECRET} now."]] * 2
+            assert "[secret]" not in page.run("document.body.textContent")
+
+
+@pytest.mark.parametrize("width", [390, 320])
+def test_nothing_makes_the_page_wider_than_a_phone(chromium: Chromium, width: int) -> None:
+    word = "a-very-long-word-without-a-blank/" * 40
+    with session() as played, chromium.open(played.page, width=width, height=844) as page:
+        page.until("!document.getElementById('door').hidden")
+        assert page.run("document.documentElement.scrollWidth <= innerWidth")
+        page.run(f"document.getElementById('token').value = {json.dumps(ALICE)}")
+        page.run("document.querySelector('#door button').click()")
+        played.ask(word)
+        played.says(word)
+        played.says("", tool={"command": word, word: 1}, number=2)
+        played.finishes(word)
+        has_row(page, "Result")
+        page.run("document.querySelectorAll('details').forEach(fold => { fold.open = true; })")
+        for number in range(4):
+            assert page.run("document.documentElement.scrollWidth <= innerWidth")
+            page.run(f"document.querySelectorAll('#list .row')[{number}].click()")
+            assert page.run("document.documentElement.scrollWidth <= innerWidth")
+            page.press("Escape")
+        assert page.run("document.documentElement.clientWidth") == width
 
 
 def test_nothing_that_is_said_is_taken_for_markup_code_or_an_event(chromium: Chromium) -> None:

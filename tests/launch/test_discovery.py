@@ -98,7 +98,8 @@ def test_nothing_found_reports_every_place_in_order_and_what_to_do(tmp_path: Pat
     sources = [place.partition(":")[0] for place in caught.value.searched]
     assert sources[:3] == ["PATH", "PATH", "claude_agent_sdk"]
     assert set(sources[3:]) == {"well-known place"}
-    assert all(place in str(caught.value) for place in caught.value.searched)
+    assert caught.value.__notes__ == ["looked at:\n  " + "\n  ".join(caught.value.searched)]
+    assert str(caught.value) == f"no claude was found in {len(caught.value.searched)} places. {caught.value.advice}"
     assert "pip install claude-agent-sdk" in caught.value.advice
     assert PATH_VARIABLE in caught.value.advice
 

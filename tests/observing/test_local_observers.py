@@ -13,6 +13,9 @@ import claude_transport
 from claude_transport import Query, ReplayGap
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.observing import ObservableTransport, Observation, ObservedLine, observe
+from claude_transport.observing.following import LocalObservation
+from claude_transport.protocol.observation import LineLog
+from claude_transport.protocol.redaction import Redactor
 from claude_transport.streams.memory import MemoryConnectable, MemoryStream
 from claude_transport.transports.mock import MockTransport
 from claude_transport.transports.stream import StreamTransport
@@ -175,6 +178,37 @@ async def test_a_long_line_is_redacted_too() -> None:
     await stage.transport.close()
 
 
+class Counting(Redactor):
+    """Counts the lines that it redacts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines = 0
+
+    def line(self, line: bytes) -> bytes:
+        self.lines += 1
+        return super().line(line)
+
+
+async def test_a_long_line_is_redacted_once_however_many_wait_for_it() -> None:
+    counting = Counting()
+    log = LineLog(clock=anyio.current_time, redactor=lambda: counting)
+    seen: list[ObservedLine] = []
+
+    async def watch() -> None:
+        seen.append(await anext(LocalObservation(log, since=0, scrub=True)))
+
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(50):
+                tasks.start_soon(watch)
+            await anyio.lowlevel.checkpoint()
+            log.append_lines("out", [json.dumps({"text": f"{SECRET} " * 2000}).encode()])
+    assert len(seen) == 50
+    assert not any(SECRET.encode() in line for line in seen)
+    assert counting.lines == 1
+
+
 async def test_an_observer_that_is_cancelled_loses_nothing() -> None:
     stage = Stage()
     peer = await stage.connect()
@@ -231,4 +265,4 @@ async def test_what_cannot_be_observed_is_refused_at_once() -> None:
 
 
 def test_it_has_its_name_at_the_top_too() -> None:
-    assert getattr(claude_transport, "observe") is observe  # noqa: B009 - the stub lists the hundred names only
+    assert claude_transport.observe is observe

@@ -23,6 +23,13 @@ def test_what_a_proxy_may_make_of_them_is_read() -> None:
     assert found == [ServerSentEvent(b"one\ntwo", id="7")]
 
 
+def test_an_event_of_empty_lines_is_refused() -> None:
+    reader = EventReader(max_bytes=1000)
+    with pytest.raises(ProtocolError, match="1000"):
+        for _ in range(2000):
+            reader.feed(b"data:\n")
+
+
 @pytest.mark.parametrize("stream", [b"data: " + b"x" * 2000, b"data: " + b"x" * 2000 + b"\n\n", b"data: xxxxxxxxxx\n" * 200])
 def test_an_event_without_end_is_refused(stream: bytes) -> None:
     reader = EventReader(max_bytes=1000)

@@ -121,6 +121,14 @@ def test_titles_and_lines_of_another_writer_all_stay_whole(shelf: Shelf) -> None
     assert len(get_session_messages(session(1))) == 299
 
 
+def test_a_line_that_another_writer_is_just_writing_is_no_half_line(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = shelf.put(1)
+    before, looks, real = path.read_bytes(), [b"x"], os.pread
+    monkeypatch.setattr(os, "pread", lambda *arguments: looks.pop() if looks else real(*arguments))  # first, only a part is there
+    rename_session(session(1), "Title")
+    assert path.read_bytes().removeprefix(before).startswith(b"{")
+
+
 def test_a_full_disk_is_told_and_the_next_title_is_whole(shelf: Shelf) -> None:
     path = shelf.put(1)
     size = path.stat().st_size

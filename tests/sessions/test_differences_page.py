@@ -26,13 +26,19 @@ SHOWN = {
     "`list_sessions(limit=…)`": "test_a_page_opens_only_the_files_that_it_shows_and_skips",
     "worktrees of a repository": "test_worktrees_of_a_repository_count_alike",
     "`directory`": "test_a_directory_may_be_a_path",
+    "`get_session_info_from_store`": "test_the_functions_on_stores_give_what_the_official_ones_give",
+    "an entry that a store gets twice": "test_the_official_store_keeps_every_clause_but_two",
+    "two hosts": "test_of_two_hosts_that_resume_a_session_the_second_is_refused_or_forks",
+    "the history of a fork": "test_the_store_has_the_whole_history_of_a_fork",
+    "`list_sessions_from_store(limit=…)`": "test_without_summaries_sessions_are_loaded_until_the_page_is_full",
 }
 
 
 def test_each_difference_is_shown_by_a_test() -> None:
     section = PAGE.read_text("utf-8").partition("## Differences")[2]
     rows = [row.removeprefix("| ") for row in section.splitlines() if row.startswith("| ")][1:]
-    source = "".join(path.read_text("utf-8") for path in TESTS.glob("test_*.py") if path != Path(__file__))
+    files = [*TESTS.glob("test_*.py"), TESTS.parent / "e2e" / "test_session_stores.py"]
+    source = "".join(path.read_text("utf-8") for path in files if path != Path(__file__))
     assert len(rows) == len(SHOWN)
     for row, (beginning, test) in zip(rows, SHOWN.items(), strict=True):
         assert row.startswith(beginning)

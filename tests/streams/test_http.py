@@ -44,6 +44,20 @@ async def test_a_body_is_read_in_every_form(answer: bytes) -> None:
     await stream.aclose()
 
 
+async def test_a_cancelled_wait_for_a_chunk_loses_nothing() -> None:
+    ours, theirs = memory_stream_pair(capacity=2**20)
+    await theirs.send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n")
+    stream = await http_get(ours, "/x", host="h:1", headers={})
+    assert await stream.receive() == b"hello"
+    found = b""
+    for piece in (b"3", b"\r", b"\n", b"y", b"ou\r", b"\n0\r\n", b"\r\n"):
+        with anyio.move_on_after(0):
+            found += await stream.receive()
+        await theirs.send(piece)
+    assert found + await body_of(stream) == b"you"
+    await stream.aclose()
+
+
 @pytest.mark.parametrize("answer", [b"SSH-2.0\r\n\r\n", b"HTTP/1.1 999 x\r\n\r\n", b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 20_000])
 async def test_what_is_not_http_is_refused(answer: bytes) -> None:
     with pytest.raises(ProtocolError):

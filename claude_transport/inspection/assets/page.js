@@ -430,6 +430,7 @@
   // A running session: the gateway sends what has changed
   const MOST = 20000; // events on the page; of more, those in the middle are left out
   const HERE = location.pathname.replace(/\/+$/, ""), STORE = "observer of " + HERE;
+  const SILENCE = 60000; // ms; the gateway sends a heartbeat every 20 s
   let revision = 0, token = "";
   const link = (text, quietly) => {
     $("link").textContent = text;
@@ -477,10 +478,11 @@
     if (kind === "message" && data.length) merge(JSON.parse(data.join("\n")));
     return kind === "end";
   };
-  const read = async (answer) => {
+  const read = async (answer, isHeard) => {
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     for (let rest = [""]; ;) {
       const { value, done } = await reader.read();
+      isHeard();
       if (done) return false;
       rest.push(value);
       if (!(rest.at(-2).slice(-1) + value).includes("\n\n")) continue; // most of a long event
@@ -489,20 +491,30 @@
       for (const text of whole) if (take(text)) return true;
     }
   };
-  const ask = async () => { // returns whether to ask again
+  const ask = async () => {
+    const asking = new AbortController();
+    let silence = 0;
+    const isHeard = () => { // a network may be gone without a word
+      clearTimeout(silence);
+      silence = setTimeout(() => asking.abort(), SILENCE);
+    };
+    isHeard();
+    try { return await watch(asking.signal, isHeard); } finally { clearTimeout(silence); }
+  };
+  const watch = async (signal, isHeard) => { // returns whether to ask again
     const headers = { accept: "text/event-stream" };
     if (token) headers.authorization = "Bearer " + token;
     if (revision) headers["last-event-id"] = String(revision);
-    const answer = await fetch(HERE + "/timeline", { headers, cache: "no-store", credentials: "omit", redirect: "error" });
+    const answer = await fetch(HERE + "/timeline", { headers, cache: "no-store", credentials: "omit", redirect: "error", signal });
     if (answer.ok) {
       link("Connected.", true);
-      if (!(await read(answer))) return true;
+      if (!(await read(answer, isHeard))) return true;
       link("The session has ended.", true);
       return false;
     }
     const said = (await answer.text()).trim().slice(0, 300);
     if (answer.status === 401) {
-      sessionStorage.removeItem(STORE);
+      keep("");
       $("door").hidden = false;
       link(token ? "This token is not accepted, or not any more." : "Watching this session needs a token.");
       return false;
@@ -531,8 +543,24 @@
     token = given;
     $("token").value = "";
     $("door").hidden = true;
-    if (token) sessionStorage.setItem(STORE, token); // of this tab: a reload needs it
+    if (revision) forget();
+    keep(token);
     follow();
+  };
+  const forget = () => { // another token may see more of the session, or less
+    [revision, events.length, state.picked] = [0, 0, null];
+    byId.clear();
+    texts.clear();
+    show(null, false);
+  };
+  const keep = (text) => { // in this tab: a reload needs it
+    try {
+      if (text) sessionStorage.setItem(STORE, text);
+      else sessionStorage.removeItem(STORE);
+    } catch { /* the browser stores nothing: a reload asks for the token again */ }
+  };
+  const kept = () => {
+    try { return sessionStorage.getItem(STORE) || ""; } catch { return ""; }
   };
   $("whole").textContent = "Whole session";
   const name = "session " + HERE.split("/").at(-1);
@@ -540,5 +568,5 @@
   document.querySelector("h1 .name").textContent = name;
   const given = location.hash.startsWith("#event-") ? "" : location.hash.slice(1);
   if (given) history.replaceState(null, "", location.pathname); // out of sight, and out of the history
-  enter(given || sessionStorage.getItem(STORE) || "");
+  enter(given || kept());
 })();

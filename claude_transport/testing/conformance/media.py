@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import secrets
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -21,6 +22,7 @@ import anyio.lowlevel
 from anyio.abc import ByteStreamConnectable, TaskGroup
 
 from claude_transport.backoff import Backoff
+from claude_transport.errors import CLIConnectionError
 from claude_transport.gateway.arrival import Arrival
 from claude_transport.gateway.door import GatewayLimits
 from claude_transport.gateway.gateway import Gateway
@@ -55,8 +57,10 @@ from claude_transport.wrappers.tracing import TracingTransport
 _LINE_LIMIT: Final = 64 * 2**10
 """Bytes of the longest line: small, so that much longer lines are cheap. Windows and replay buffers have the same size."""
 
-_ABSORBS: Final = 2**20
-"""Bytes that no buffers of pipes, memory streams, windows and the relay hold together; each of them holds 64 KiB."""
+_ABSORBS: Final = 2**20 if os.name == "posix" else 2**21
+"""Bytes that no buffers of pipes, memory streams, windows and the relay hold together; each of them holds 64 KiB. On Windows, the event loop
+has buffers of its own for each pipe.
+"""
 
 _SOCKET_ABSORBS: Final = 12 * 2**20
 """The same for TCP on loopback, which holds up to 4 MiB of sent and 6 MiB of received bytes (defaults of Linux)."""
@@ -156,6 +160,11 @@ def link() -> Medium:
 def gateway(mode: Literal["link", "plain"] = "link") -> Medium:
     """`StreamTransport` to a real child process behind a `Gateway`, in one of its two modes."""
     return _GatewayMedium(mode)
+
+
+def fleet(url: str) -> Medium:
+    """`FleetTransport` to a real child process on a worker, through the broker at `url`. Each subject has keys of its own there."""
+    return _FleetMedium(url)
 
 
 def wrapped(medium: Medium, wrapper: Callable[[Transport], Transport], *, name: str | None = None) -> Medium:
@@ -557,6 +566,47 @@ class _GatewayOpener(_Refusing):
         ours, theirs = memory_stream_pair()
         self._tasks.start_soon(self._gateway.attend, Arrival(theirs, medium="memory", peer="the kit"))
         return ours
+
+
+class _FleetMedium(LiveMedium):
+    """A child process on a worker of a fleet, a client, and a real broker between the two."""
+
+    name = "fleet"
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    @asynccontextmanager
+    async def subject(self) -> AsyncIterator[Subject]:
+        from claude_transport.fleet import FleetTransport, FleetWorker  # the kit without a fleet needs no coredis
+
+        refuses = False
+
+        def refuse(refusing: bool) -> None:
+            nonlocal refuses
+            refuses = refusing
+
+        async with RelayPeer.listening(failure=_FAILURE) as peer, anyio.create_task_group() as tasks:
+
+            def launch(_: ClaudeOptions) -> Transport:
+                if refuses:
+                    raise CLIConnectionError("the conformance kit refuses this connection")
+                command = _relay(os.path.realpath(sys.executable), peer)
+                return SubprocessTransport(command=command, close_timeout=_CLOSE_TIMEOUT, max_line_bytes=_GATEWAY_LIMIT)
+
+            url = f"{self._url}?prefix=kit-{secrets.token_hex(4)}"
+            worker = FleetWorker(url, launch=launch, limits=GatewayLimits(line_bytes=_GATEWAY_LIMIT))
+            tasks.start_soon(worker.serve)
+            await worker.started.wait()
+            yield Subject(
+                transport=FleetTransport(url, window=_LINE_LIMIT, max_line_bytes=_LINE_LIMIT, close_timeout=3 * _CLOSE_TIMEOUT),
+                peer=peer,
+                refuse=refuse,
+                max_line_bytes=_LINE_LIMIT,
+                close_timeout=4 * _CLOSE_TIMEOUT,
+                absorbs=_ABSORBS,
+            )
+            tasks.cancel_scope.cancel()
 
 
 class _RecordedMedium(Medium):

@@ -196,12 +196,34 @@ class Wrapped(Medium):
             )
 
 
-def as_medium(factory: Factory) -> Medium:
+class _Excluding(Medium):
+    """A medium, of which more clauses are excluded."""
+
+    def __init__(self, medium: Medium, excludes: Mapping[str, Reason]) -> None:
+        self._medium = medium
+        self.name = medium.name
+        self.excludes: Mapping[str, Reason] = {**medium.excludes, **excludes}
+
+    def prepare(self) -> None:
+        self._medium.prepare()
+
+    def open(self, play: Play) -> AbstractAsyncContextManager[Subject]:
+        return self._medium.open(play)
+
+
+def as_medium(factory: Factory, *, excludes: Mapping[str, Reason] | None = None) -> Medium:
     """Convert what a caller passed to a `Medium`. The attributes `excludes` and `max_line_bytes` of a function are used.
+
+    `excludes` are more clauses that cannot be tested, with their reasons.
 
     Raises:
         ConfigurationError: it is neither a `Medium` nor a callable with no or one argument.
     """
+    medium = _made_of(factory)
+    return _Excluding(medium, excludes) if excludes else medium
+
+
+def _made_of(factory: Factory) -> Medium:
     if isinstance(factory, Medium):
         return factory
     if not callable(factory):

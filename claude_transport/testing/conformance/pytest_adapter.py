@@ -12,7 +12,7 @@ def test_the_contract(case: Case) -> None:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -21,6 +21,7 @@ from claude_transport.testing.conformance.clause import Clause
 from claude_transport.testing.conformance.clauses import check_ids, select_clauses
 from claude_transport.testing.conformance.medium import Factory, Medium, as_medium
 from claude_transport.testing.conformance.run import BACKENDS, DEFAULT_TIMEOUT, Row, check_backend, run_clause
+from claude_transport.testing.conformance.subject import Reason
 
 if TYPE_CHECKING:
     import pytest
@@ -50,10 +51,11 @@ def cases(
     *factories: Factory,
     backends: Iterable[str] = BACKENDS,
     clauses: Iterable[Clause | str] | None = None,
+    excludes: Mapping[str, Reason] | None = None,
     timeout: float = DEFAULT_TIMEOUT,
 ) -> list[Case]:
-    """Return a case for every clause, factory and backend. Raises `ConfigurationError` as `run_conformance` does."""
-    media = [as_medium(factory) for factory in factories]
+    """Return a case for every clause, factory and backend. The arguments and errors are those of `run_conformance`."""
+    media = [as_medium(factory, excludes=excludes) for factory in factories]
     names = tuple(backends)
     for backend in names:
         check_backend(backend)
@@ -66,10 +68,11 @@ def parametrize(
     *factories: Factory,
     backends: Iterable[str] = BACKENDS,
     clauses: Iterable[Clause | str] | None = None,
+    excludes: Mapping[str, Reason] | None = None,
     timeout: float = DEFAULT_TIMEOUT,
 ) -> pytest.MarkDecorator:
     """Decorate a test function, so that it runs for each of `cases(…)`, as its argument `case`. It must not be async."""
     import pytest
 
-    found = cases(*factories, backends=backends, clauses=clauses, timeout=timeout)
+    found = cases(*factories, backends=backends, clauses=clauses, excludes=excludes, timeout=timeout)
     return pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in found])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import anyio
@@ -122,6 +122,7 @@ def run_conformance(
     *,
     backends: Iterable[str] = ("asyncio", "trio"),
     clauses: Iterable[Clause | str] | None = None,
+    excludes: Mapping[str, Reason] | None = None,
     timeout: float = DEFAULT_TIMEOUT,
 ) -> Report:
     """Test the transports that `factory` makes against every clause of the contract, on every backend. Returns a report, also of failures.
@@ -130,16 +131,16 @@ def run_conformance(
 
     Args:
         factory: a `Medium`; a function that takes a byte stream and returns a transport; or a function without arguments that returns a
-            transport, a `Subject`, or an async context manager of a `Subject`. Its attribute `excludes` may map ids of clauses that cannot
-            be tested with it to a `Reason`.
+            transport, a `Subject`, or an async context manager of a `Subject`. Its attribute `excludes` is used like the argument.
         backends: the event loops: `asyncio`, `trio`, `asyncio+uvloop`.
         clauses: the clauses to test, or their ids; by default all.
+        excludes: maps the ids of clauses that cannot be tested with it to a `Reason`. The report counts them as excluded.
         timeout: seconds that a single wait may take.
 
     Raises:
         ConfigurationError: the factory, a backend or a clause is not valid. What a transport does never raises.
     """
-    medium = as_medium(factory)
+    medium = as_medium(factory, excludes=excludes)
     check_ids(medium.excludes)
     chosen = select_clauses(clauses)
     names = tuple(backends)

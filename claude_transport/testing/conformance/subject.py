@@ -26,6 +26,8 @@ class Reason(enum.Enum):
     SCRIPTED = "the output of its peer is fixed before it connects: the peer cannot reply, or send anything later"
     NEVER_WAITS = "it accepts every write at once: no writer ever waits"
     CANNOT_BREAK = "its peer cannot fail"
+    CANNOT_FINISH = "its peer cannot end by itself"
+    ALWAYS_READS = "its peer cannot stop reading"
     NO_STATUS = "bare lines do not carry the exit status of the process; the link does"
     NO_SSHD = "sshd or ssh is not installed on this machine"
     WHOLE_LINES = "a buffer on the way accepts each line whole before it passes it on: a single long line does not wait"
@@ -44,6 +46,8 @@ class Peer(ABC):
 
     It reads what the transport writes, all the time, unless `stop_reading()` was called. A medium of your own subclasses it: it implements
     `send()`, `finish()`, `fail()`, `stop_reading()` and `resume_reading()`, and calls `take()` and `input_over()` with what arrives.
+
+    Leave out what your medium cannot do, except `send()`. Clauses that need it are then excluded, and the report says why.
     """
 
     def __init__(self) -> None:
@@ -56,24 +60,24 @@ class Peer(ABC):
     async def send(self, data: bytes) -> None:
         """Send `data` to the transport. It may be any bytes, also half a line. Returns when they are on their way."""
 
-    @abstractmethod
     async def finish(self) -> None:
         """End the peer as a program that exits well: bytes sent before still reach the transport, which then reads the end of stream."""
+        raise Inexpressible(Reason.CANNOT_FINISH)
 
-    @abstractmethod
     async def fail(self) -> None:
         """End the peer as a program that crashes: bytes sent before still reach the transport, which then reads a failure."""
+        raise Inexpressible(Reason.CANNOT_BREAK)
 
-    @abstractmethod
     async def stop_reading(self) -> None:
         """Stop reading what the transport writes, until `resume_reading()`.
 
         Its writes must then wait, once the buffers on the way are full.
         """
+        raise Inexpressible(Reason.ALWAYS_READS)
 
-    @abstractmethod
     async def resume_reading(self) -> None:
         """Read again what the transport writes, after `stop_reading()`."""
+        raise Inexpressible(Reason.ALWAYS_READS)
 
     async def persist(self) -> None:  # noqa: B027 - a peer that never exits by itself has nothing to do
         """Make the peer stay when its input ends or when it is asked to exit: from now on only `finish()`, `fail()` and force end it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import claude_transport as ct
+from claude_transport.testing import result
 from claude_transport.testing.mock_claude import MockClaude
 from claude_transport.testing.tape_shelf import TapeShelf
 
@@ -19,7 +20,7 @@ async def greet(transport: ct.Transport) -> str | None:
 
 
 async def test_greeting(mock_claude: MockClaude) -> None:
-    claude = mock_claude.script().expect(type="user").reply({"type": "result", "subtype": "success", "is_error": False, "result": "Hi!"})
+    claude = mock_claude.script().expect(type="user").reply(result("Hi!"))
     assert await greet(claude) == "Hi!"
 
 

@@ -5,17 +5,13 @@ from __future__ import annotations
 import anyio
 
 import claude_transport as ct
+from claude_transport import testing
 
 
 def rehearsed_claude() -> ct.MockTransport:
     """A Claude that has one answer ready, and needs neither a key nor a network."""
     answer = "Hello! What shall we build?"
-    return ct.MockTransport(
-        [
-            {"type": "assistant", "message": {"role": "assistant", "content": [{"type": "text", "text": answer}]}},
-            {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": answer},
-        ]
-    )
+    return ct.MockTransport([testing.assistant(answer), testing.result(answer)])
 
 
 async def main() -> None:

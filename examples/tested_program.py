@@ -5,33 +5,29 @@ from __future__ import annotations
 import anyio
 
 import claude_transport as ct
+from claude_transport.testing import result
 
 
 async def headline(transport: ct.TransportLike, article: str) -> str:
     """The program under test: a headline for `article`, or "(none)" when the run failed."""
     async with ct.Query(transport) as query:
         turn = await query.send(f"A headline for: {article}")
-        result = await turn.result()
-        return result.result or "(none)" if result.outcome.ok else "(none)"
-
-
-def said(text: str, *, is_error: bool = False) -> dict[str, object]:
-    """The message that ends a turn."""
-    return {"type": "result", "subtype": "success", "is_error": is_error, "result": text, "session_id": "s1"}
+        answer = await turn.result()
+        return answer.result or "(none)" if answer.outcome.ok else "(none)"
 
 
 async def test_the_headline_is_what_claude_says() -> None:
-    claude = ct.MockTransport([said("Sun rises again")])
+    claude = ct.MockTransport([result("Sun rises again")])
     assert await headline(claude, "…") == "Sun rises again"
     assert claude.written[-1]["message"]["content"] == "A headline for: …"
 
 
 async def test_a_failed_run_gives_no_headline() -> None:
-    assert await headline(ct.MockTransport([said("API Error: 500", is_error=True)]), "…") == "(none)"
+    assert await headline(ct.MockTransport([result("API Error: 500", is_error=True)]), "…") == "(none)"
 
 
 async def test_the_article_is_sent_before_anything_is_answered() -> None:
-    claude = ct.MockTransport.script().expect(type="user").reply(said("In order"))
+    claude = ct.MockTransport.script().expect(type="user").reply(result("In order"))
     assert await headline(claude, "…") == "In order"
     claude.assert_exhausted()
 

@@ -143,8 +143,17 @@ class Chromium:
         return dict(json.loads(line))
 
     @contextlib.contextmanager
-    def open(self, path: Path | str, *, width: int = 1280, height: int = 900, dark: bool = False, fragment: str = "") -> Iterator[Page]:
-        """Open a page of `inspect` from a file, or a live one at a URL, and wait until its script has ended."""
+    def open(
+        self,
+        path: Path | str,
+        *,
+        width: int = 1280,
+        height: int = 900,
+        dark: bool = False,
+        fragment: str = "",
+        ready: str = "document.documentElement.dataset.ready",
+    ) -> Iterator[Page]:
+        """Open a page from a file, or at a URL, and wait until `ready` is true: by default, until the script of `inspect` has ended."""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = self._pages[session] = Page(self, session)
@@ -153,7 +162,7 @@ class Chromium:
         page.resize(width, height, dark=dark)
         page.call("Emulation.setFocusEmulationEnabled", enabled=True)
         page.call("Page.navigate", url=(path if isinstance(path, str) else path.as_uri()) + fragment)
-        self._wait_for(page)
+        self._wait_for(page, ready)
         try:
             yield page
         finally:
@@ -164,12 +173,12 @@ class Chromium:
         """Load the page again, and wait until its script has ended."""
         page.is_loaded = False
         page.call("Page.reload")
-        self._wait_for(page)
+        self._wait_for(page, "document.documentElement.dataset.ready")
 
-    def _wait_for(self, page: Page) -> None:
+    def _wait_for(self, page: Page, ready: str) -> None:
         while not page.is_loaded:  # before that, an expression could run in the previous document
             self._hear("the page")
-        page.until("document.documentElement.dataset.ready")
+        page.until(ready)
 
 
 @contextlib.contextmanager

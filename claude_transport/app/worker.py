@@ -1,0 +1,138 @@
+"""`claude-transport worker`: runs sessions of a fleet on this machine until SIGTERM or Ctrl-C, and then gives them to other workers.
+
+The worker itself is in the package `fleet`; here are its settings from the command line.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import ExitStack
+from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from claude_transport.app.arguments import split_rules
+from claude_transport.app.event_loop import run_on
+from claude_transport.app.failures import EXIT_OK
+from claude_transport.app.serve import log_to_stderr, read_tokens
+from claude_transport.app.standard_streams import write_out
+from claude_transport.errors import ClaudeTransportError, ConfigurationError
+from claude_transport.gateway.choices import DEFAULT_CHOICES
+from claude_transport.gateway.door import GatewayLimits
+from claude_transport.launch.options import ClaudeOptions
+
+if TYPE_CHECKING:
+    from claude_transport.fleet.worker import FleetWorker
+    from claude_transport.session_store import SessionStore
+
+BROKER_VARIABLE: Final = "CLAUDE_TRANSPORT_BROKER"
+"""The environment variable with the URL of the broker, which may hold a password."""
+
+
+def broker_of(args: SimpleNamespace) -> str:
+    """Return the URL of the broker. Raises `ConfigurationError` when there is none."""
+    url: str = args.broker or os.environ.get(BROKER_VARIABLE, "")
+    if not url:
+        raise ConfigurationError(f"there is no broker: give --broker redis://HOST:PORT, or set {BROKER_VARIABLE}", option="broker")
+    return url
+
+
+def run(args: SimpleNamespace) -> int:
+    """Serve until a signal arrives, and return the exit code. Raises what `failures` can report."""
+    if args.offline and args.cli_path is not None:
+        raise ConfigurationError("--offline and --cli-path name two different programs. Give one of them.", option="cli_path")
+    url, tokens = broker_of(args), read_tokens(args)
+    secrets = {name: _secret(name) for name in args.secret_env}
+    os.environ.pop(BROKER_VARIABLE, None)  # otherwise every claude and every tool it runs would inherit the password
+    return run_on(args.backend, partial(_serve, args, {"url": url, "tokens": tokens, "secrets": secrets}))
+
+
+def _secret(name: str) -> str:
+    """Take a secret out of the environment, so that no process inherits it."""
+    if name not in os.environ:
+        raise ConfigurationError(f"the environment variable {name} is not set: put the secret in it", option="secret_env")
+    return os.environ.pop(name)
+
+
+async def _serve(args: SimpleNamespace, settings: dict[str, object]) -> int:
+    from claude_transport.fleet.worker import FleetWorker
+
+    with ExitStack() as stack:
+        stack.enter_context(log_to_stderr(as_json=args.json, verbose=args.verbose))
+        choices = DEFAULT_CHOICES.union(split_rules(args.choice)) if not args.no_choices else frozenset(args.choice)
+        worker = FleetWorker(
+            **settings,  # type: ignore[arg-type] # the three values that may be secret
+            options=_options(args, stack),
+            capacity=args.capacity,
+            labels=tuple(args.label),
+            choices=choices,
+            limits=GatewayLimits(sessions=args.max_sessions),
+            lease=args.lease,
+            drain_timeout=args.drain_timeout,
+        )
+        await serve_until_signal(worker)
+    return EXIT_OK
+
+
+def _options(args: SimpleNamespace, stack: ExitStack) -> ClaudeOptions:
+    cli_path = args.cli_path
+    if args.offline:
+        from claude_transport.testing.fake_claude import FakeClaude
+        from claude_transport.testing.scenario import Scenario
+
+        cli_path = str(stack.enter_context(FakeClaude(Scenario.simulated())).path)
+    return ClaudeOptions(
+        cli_path=cli_path,
+        model=args.model,
+        permission_mode=args.permission_mode,
+        allowed_tools=tuple(split_rules(args.allowed_tools)),
+        cwd=args.cwd,
+        session_store=_store(args.session_store),
+    )
+
+
+def _store(place: str | None) -> SessionStore | None:
+    if place is None:
+        return None
+    from claude_transport.sessions.redis_store import RedisSessionStore
+    from claude_transport.sessions.sqlite_store import SQLiteSessionStore
+
+    return RedisSessionStore(place) if place.startswith(("redis://", "rediss://")) else SQLiteSessionStore(place)
+
+
+async def serve_until_signal(worker: FleetWorker) -> None:
+    """Serve, print the name of the worker, and drain it at the first signal; a second one ends it at once.
+
+    Raises:
+        CLIConnectionError: the broker cannot be reached.
+    """
+    failures: list[ClaudeTransportError] = []
+
+    async def serve() -> None:
+        try:
+            await worker.serve()
+        except ClaudeTransportError as exc:
+            failures.append(exc)
+        tasks.cancel_scope.cancel()
+
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(serve)
+            await worker.started.wait()
+            write_out(worker.name)
+            await anext(signals)
+            async with anyio.create_task_group() as draining:
+                draining.start_soon(_cut_short, signals, draining.cancel_scope)
+                await worker.drain()
+                draining.cancel_scope.cancel()
+            tasks.cancel_scope.cancel()
+    if failures:
+        raise failures[0]
+
+
+async def _cut_short(signals: object, scope: anyio.CancelScope) -> None:
+    await anext(signals)  # type: ignore[call-overload] # an async iterator of signals
+    scope.cancel()

@@ -1,0 +1,351 @@
+"""`HostedSession`: one session of a fleet on this worker, from the claim to the end of its process, or of its lease.
+
+`worker.py` claims sessions and reads their streams. The rules are in `claude_transport.protocol.fleet_ends`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import anyio
+import msgspec
+
+from claude_transport.errors import ClaudeTransportError, ConnectionLost, ProcessError, TransportClosed, TruncatedStream
+from claude_transport.gateway.door import Allowance, GatewayLimits
+from claude_transport.gateway.session import ServerFields
+from claude_transport.gateway.turned_away import TurnedAway
+from claude_transport.printable import printable
+from claude_transport.protocol.fleet import Arrival, Entry, Kind, Owner, SessionEnd
+from claude_transport.protocol.fleet_ends import WorkerEnd
+from claude_transport.protocol.fleet_scripts import RELEASE
+from claude_transport.protocol.fleet_takeover import find_setup, without_setup_answers
+from claude_transport.protocol.framing import LineBlock
+from claude_transport.streams.broker import Broker, BrokerCut, Carrier
+from claude_transport.streams.inflow import Wakeup
+from claude_transport.transport import PouredBlocks, Transport
+from claude_transport.transports.subprocess import SubprocessTransport
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+LAST_WRITE: Final = 1.0
+"""Seconds for input to reach a process that the client ends."""
+
+LAST_WORDS: Final = 20.0
+"""Seconds for the last output to reach the broker."""
+
+KEPT_SECONDS: Final = 3600
+"""Seconds for which the broker keeps what an ended session has said."""
+
+
+class HostedSession:
+    """A session that this worker has claimed.
+
+    Args:
+        broker: the connection to the broker.
+        session: its id.
+        end: the worker's end.
+        transport: connected to the process.
+        carrier: carries out the calls of the end.
+        fields: changes the client's requests so that the worker's options hold.
+        allowance: what the owner of the session has used of the limits.
+        limits: the limits of the worker.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        session: str,
+        end: WorkerEnd,
+        transport: Transport,
+        *,
+        carrier: Carrier,
+        fields: ServerFields,
+        allowance: Allowance,
+        limits: GatewayLimits,
+    ) -> None:
+        self.id: str = session
+        self.end: WorkerEnd = end
+        self.transport: Transport = transport
+        self.bytes_in: int = 0
+        self.bytes_out: int = 0
+        self._broker = broker
+        self._carrier = carrier
+        self._fields = fields
+        self._allowance = allowance
+        self._limits = limits
+        self._changed = Wakeup()
+        self._stored = Wakeup()
+        self._reason: SessionEnd | None = None
+        self._leaving = False
+        self._said_end = False
+        self._renew_soon = Wakeup()
+        self._bye = anyio.Event()
+        self._lost: ClaudeTransportError | None = None
+        self._setup: list[bytes] = []
+
+    # What the worker calls.
+
+    @property
+    def reads_from(self) -> str | None:
+        """The id of the last entry of `in` that was read; None while nothing can be read: both streams have to be compared first."""
+        return f"{self.end.reader.cursor}-0" if self._carrier.is_current and self._lost is None else None
+
+    @property
+    def ended(self) -> str:
+        """Why the session ended on this worker: the code of a refusal, `moved`, or `ended` with its process."""
+        return "moved" if not self._said_end else (self._reason.code if self._reason is not None else "") or "ended"
+
+    @property
+    def lost_code(self) -> str | None:
+        """The code of the error with which this worker gave the session up; None when it did not."""
+        return None if self._lost is None else self._lost.code
+
+    @property
+    def is_leaving(self) -> bool:
+        """True when another worker gets the session."""
+        return self._leaving
+
+    def hear(self, entries: Sequence[Entry]) -> None:
+        """Take entries of the client that were read. It does not wait."""
+        if self.reads_from is None:
+            return
+        try:
+            for arrival in self.end.arrived(entries):
+                if arrival.kind == Kind.BYE:
+                    self._bye.set()
+            if self.end.waiting_bytes > 4 * self._limits.line_bytes:
+                raise TurnedAway("line_too_long", "the client has not waited for the process to take its input")
+        except ClaudeTransportError as exc:
+            self.refuse(exc)
+        self._changed.fire()
+
+    def refuse(self, exc: ClaudeTransportError) -> None:
+        """End the session because of what the client sent."""
+        reason = exc.reason if isinstance(exc, TurnedAway) else "malformed"
+        logger.warning("session %s: %s", self.id, printable(exc))
+        self.stop(SessionEnd(code=reason, error=printable(exc, at_most=500)))
+
+    def wake(self) -> None:
+        """Tell the session that the connection to the broker has changed."""
+        self._carrier.wake()
+        self._changed.fire()
+
+    def renew_soon(self) -> None:
+        """Renew the lease now: the answer may say that the session should stop."""
+        self._renew_soon.fire()
+
+    def stop(self, reason: SessionEnd) -> None:
+        """End the process, and tell the client `reason`. It does not wait."""
+        self._reason = self._reason or reason
+        self._bye.set()
+
+    async def move_away(self) -> None:
+        """Wait until no turn runs and no input waits, then let another worker have the session. The caller bounds the wait."""
+        while self.end.busy:
+            await self._changed.wait()
+        self.leave()
+
+    def leave(self) -> None:
+        """Let another worker have the session now. It does not wait."""
+        self._leaving = True
+        self._bye.set()
+
+    # Its life.
+
+    async def run(self, owner: Owner, *, notice: Sequence[bytes] = (), setup: Sequence[bytes] = ()) -> None:
+        """Carry lines in both directions until the process has ended, and the broker knows how; or until another end has the session.
+
+        Args:
+            owner: what this worker says first.
+            notice: lines for the client that another worker had the session.
+            setup: requests that the process gets first.
+        """
+        self.end.begin(owner)
+        for line in notice:
+            self.end.say(line)
+        self._setup = list(setup)
+        self._carrier.on_change = self._changed.fire
+        self._carrier.wake()
+        try:
+            async with anyio.create_task_group() as tasks:
+                for work in (self._carrier.append_all, self._feed, self._renew, self._obey_bye, self._follow_store):
+                    tasks.start_soon(self._part, work, tasks.cancel_scope)
+                await self._pump()
+                self._changed.fire()
+                tasks.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self.transport.close()
+                await self._leave()
+
+    async def _part(self, work: Callable[[], Any], scope: anyio.CancelScope) -> None:
+        try:
+            await work()
+        except TurnedAway as exc:
+            self.refuse(exc)
+        except ClaudeTransportError as exc:
+            self._lost = exc
+            logger.warning("session %s is given up by this worker: %s", self.id, printable(exc))
+            scope.cancel()
+
+    async def _feed(self) -> None:
+        """Give the process the client's input, once it is written down that it was taken."""
+        for line in self._setup:
+            await self.transport.write(line)
+        while True:
+            call = self.end.take_call()
+            if call is not None:
+                await self._carrier.carry_out(call)
+                continue
+            batch = self.end.to_feed(anyio.current_time())
+            if not batch or self._leaving:
+                await self._changed.wait()
+                continue
+            try:
+                for arrival in batch:
+                    await self._feed_one(arrival)
+            except TransportClosed:
+                return  # the process has ended, and `_pump()` finds out how
+            self.end.fed()
+            self._changed.fire()
+
+    async def _feed_one(self, arrival: Arrival) -> None:
+        if arrival.kind == Kind.EOF:
+            await self.transport.end_input()
+        elif arrival.kind == Kind.DATA:
+            data = arrival.data
+            lines = data[:-1].split(b"\n") if data.endswith(b"\n") else data.split(b"\n")
+            if max(map(len, lines)) > self._limits.line_bytes:
+                raise TurnedAway("line_too_long", f"a line has more than {self._limits.line_bytes} bytes")
+            self.bytes_in += len(data)
+            self._check_size()
+            await self._allowance.spend(len(data))
+            await self._remember_setup(data)
+            merged = self._fields.merged(lines)
+            await self.transport.write(data if merged is lines else b"\n".join(merged) + b"\n")
+
+    async def _remember_setup(self, data: bytes) -> None:
+        """Keep the requests that set the session up, for the worker that comes after this one."""
+        if kept := find_setup(data):
+            try:
+                await self._broker.command("hset", self._broker.keys.setup(self.id), kept)
+            except BrokerCut as exc:
+                logger.warning("session %s: a request is not kept for the next worker (%s)", self.id, exc)
+
+    async def _follow_store(self) -> None:
+        """Let turns be over for the next worker when their transcript is stored, and not before."""
+        transport = self.transport
+        while isinstance(transport, SubprocessTransport):
+            while not transport.is_storing:
+                self._hold_turns(unstored=False)
+                await self._stored.wait()
+            await transport.wait_stored()
+
+    def _hold_turns(self, *, unstored: bool) -> None:
+        self.end.hold_turns(unstored=unstored)
+        self._carrier.wake()
+
+    def _check_size(self) -> None:
+        limit = self._limits.session_bytes
+        if limit is not None and self.bytes_in + self.bytes_out > limit:
+            raise TurnedAway("session_bytes", f"the session has carried more than {limit} bytes")
+
+    async def _renew(self) -> None:
+        """Renew the lease in time. Ends the session when its client is gone for good, or when it was asked to stop."""
+        lease = self.end.lease
+        while True:
+            with anyio.CancelScope(deadline=lease.renew_at):
+                await self._renew_soon.wait()
+            if not await self._carrier.carry_out(self.end.renew_call(lease.seconds)):
+                continue
+            if self.end.should_stop:
+                self.stop(SessionEnd(code="stopped", error="the session was stopped"))
+            elif self.end.others_lease is not None and self.end.others_lease < 0:
+                self.stop(SessionEnd(code="lease", error="no client has come back"))
+
+    async def _obey_bye(self) -> None:
+        """End the process when the client, the worker or another worker wants it. Input that has arrived gets a second to reach it."""
+        await self._bye.wait()
+        if self._reason is None and not self._leaving:
+            with anyio.move_on_after(LAST_WRITE):
+                while any(each.kind != Kind.BYE for each in self.end.unfed):
+                    await self._changed.wait()
+        await self.transport.close()
+
+    async def _pump(self) -> None:
+        """Say the output of the process, until its end."""
+        end = SessionEnd()
+        try:
+            while await self._hand_output():
+                while not self.end.writer.has_room and self._lost is None and not self._bye.is_set():
+                    await self._changed.wait()
+        except TurnedAway as exc:
+            self.refuse(exc)
+        except (TruncatedStream, ProcessError) as exc:
+            torn = exc if isinstance(exc, TruncatedStream) else exc.__cause__
+            if isinstance(torn, TruncatedStream):
+                self.end.say(torn.bytes_tail)
+        except ClaudeTransportError as exc:
+            if not self._bye.is_set():
+                end = SessionEnd(code="failed", error=f"reading from the process failed on the worker ({type(exc).__name__})")
+        with anyio.CancelScope(shield=True):
+            await self.transport.close()
+        if self._leaving or self._lost is not None:
+            return
+        info = self.transport.info
+        self._said_end = True
+        self.end.say_end(
+            self._reason
+            or msgspec.structs.replace(
+                end,
+                exit_code=info.exit_code,
+                signal=info.signal,
+                killed=info.killed,
+                stderr_tail=info.stderr_tail,
+                taken=self.end.fed_number,
+            )
+        )
+
+    async def _hand_output(self) -> bool:
+        """Hand on the output until there is no room for more: then it returns True. Returns False at the end."""
+        lines = self.transport.read_lines()
+        if isinstance(lines, PouredBlocks):
+            return await lines.pour_blocks(self._say)
+        async for batch in lines:
+            if self._say(LineBlock.of(batch)):
+                return True
+        return False
+
+    def _say(self, block: LineBlock) -> bool:
+        data = bytes(block) if not self._setup else without_setup_answers(bytes(block))
+        self.bytes_out += len(data)
+        self._check_size()
+        if isinstance(self.transport, SubprocessTransport) and self.transport.is_storing:
+            self.end.hold_turns(unstored=True)
+            self._stored.fire()
+        if data:
+            self.end.say(data)
+        self._carrier.wake()
+        return not self.end.writer.has_room
+
+    async def _leave(self) -> None:
+        """Say what is left, and give the session back, or end it. A worker that was replaced, or has no broker, does nothing."""
+        if self._lost is not None:
+            return
+        state = "ended" if self._said_end else "live"
+        keys = self._broker.keys
+        where = [keys.meta(self.id), keys.incoming(self.id), keys.outgoing(self.id)]
+        try:
+            with anyio.move_on_after(LAST_WORDS):
+                await self._carrier.drain(timeout=LAST_WORDS)
+                await self._broker.script(RELEASE, where, [self.end.token, state, KEPT_SECONDS * 1000])
+                if state == "ended":
+                    await self._broker.command("zrem", keys.sessions, [self.id])
+                    await self._broker.command("delete", [keys.setup(self.id)])
+                else:
+                    await self._broker.command("zadd", keys.sessions, {self.id: 0})
+        except (BrokerCut, ClaudeTransportError) as exc:
+            self._lost = exc if isinstance(exc, ClaudeTransportError) else ConnectionLost(str(exc))
+            logger.warning("session %s could not be given back: its lease ends by itself (%s)", self.id, printable(exc))

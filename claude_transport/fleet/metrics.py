@@ -1,0 +1,51 @@
+"""`FleetMetrics`: what one worker of a fleet has done, in counters, and their text for Prometheus."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from claude_transport.prometheus import Sample, family_text
+
+
+class FleetMetrics:
+    """Counters and gauges of one worker. The worker writes them; read them at any time.
+
+    Counters: `claimed` sessions by kind (`new`, `takeover`), `ended` sessions by reason, `uncertain` turns that were told, `lost` sessions
+    by code (another worker has them, or the broker has lost them), `bytes` by direction (`in` comes from clients). Gauges:
+    `active_sessions`, `capacity`, `waiting_sessions` (as this worker saw the queue last).
+    """
+
+    def __init__(self) -> None:
+        self.claimed: Counter[str] = Counter()
+        self.ended: Counter[str] = Counter()
+        self.lost: Counter[str] = Counter()
+        self.bytes: Counter[str] = Counter()
+        self.uncertain = 0
+        self.active_sessions = 0
+        self.waiting_sessions = 0
+        self.capacity = 0
+
+    def prometheus_text(self) -> str:
+        """Write all counters and gauges in the Prometheus text format, version 0.0.4. No label holds the name of a session or a token."""
+        counters = (
+            ("claimed", "Sessions taken.", "kind", self.claimed),
+            ("ended", "Sessions ended.", "reason", self.ended),
+            ("lost", "Sessions given up to another worker, or with the broker.", "code", self.lost),
+            ("bytes", "Bytes carried.", "direction", self.bytes),
+        )
+        numbers = (
+            ("uncertain_turns_total", "Turns of workers that were gone.", self.uncertain),
+            ("active_sessions", "Sessions with a running process.", self.active_sessions),
+            ("waiting_sessions", "Sessions without a worker, as this worker saw last.", self.waiting_sessions),
+            ("capacity", "The most sessions at the same time.", self.capacity),
+        )
+        prefix = "claude_transport_fleet_"
+        families = [
+            family_text(f"{prefix}{name}_total", "counter", doc, [Sample(n, {label: value}) for value, n in sorted(counts.items())])
+            for name, doc, label, counts in counters
+        ]
+        families += [
+            family_text(f"{prefix}{name}", "counter" if name.endswith("_total") else "gauge", doc, [Sample(number)])
+            for name, doc, number in numbers
+        ]
+        return "".join(families)

@@ -1,0 +1,211 @@
+"""`FleetRegistry`: what the broker knows of the sessions and the workers of a fleet."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+import anyio
+import msgspec
+
+from claude_transport.errors import CLIConnectionError, ProtocolError, UsageError
+from claude_transport.printable import printable
+from claude_transport.protocol.fleet_placement import NODE_SECONDS
+from claude_transport.streams.broker import Broker, BrokerAddress, BrokerCut, text_of
+from claude_transport.streams.fleet import broker_time, read_nodes, wake_node
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+_OLDEST: Final = (6, 2)
+_PINGS: Final = 9
+_SETTINGS: Final = ("appendonly", "appendfsync", "maxmemory", "maxmemory-policy", "min-replicas-to-write")
+_TIMEOUT: Final = 10.0
+_MOST: Final = 10_000
+"""The most sessions that are listed."""
+
+
+class FleetSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session of a fleet: its id, its state, and the worker that has it.
+
+    `state` is `waiting` (no worker has it), `running`, `stopping` or `ended`. `epoch` counts its workers. `client` is False when no client
+    has been there within its lease. `unread` counts entries of the output that the client has not taken, `turns` the turns that run, and
+    `stored` those that are over and whose transcript is in the session store.
+    """
+
+    id: str
+    state: str
+    worker: str = ""
+    epoch: int = 0
+    client: bool = False
+    unread: int = 0
+    turns: int = 0
+    stored: int = 0
+
+
+class FleetNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker of a fleet: its name, how many sessions it may and does have, its labels, and the seconds since its last heartbeat."""
+
+    name: str
+    capacity: int
+    load: int
+    labels: tuple[str, ...] = ()
+    age: float = 0.0
+    draining: bool = False
+    alive: bool = True
+    library: str = ""
+
+
+class BrokerCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """What `FleetRegistry.check()` has found: the server, the median of its round trips, its settings, and what is wrong with them."""
+
+    address: str
+    version: str = ""
+    role: str = ""
+    round_trip_ms: float = 0.0
+    settings: Mapping[str, str] = {}
+    findings: tuple[str, ...] = ()
+
+
+class FleetRegistry:
+    """Reads the registry of the fleet at `url`. Use it with `async with`.
+
+    Raises:
+        ConfigurationError: the URL is not valid, or the extra `redis` is not installed.
+    """
+
+    def __init__(self, url: str, *, ssl_context: ssl.SSLContext | None = None) -> None:
+        self._broker = Broker(BrokerAddress(url, ssl_context=ssl_context))
+
+    async def __aenter__(self) -> Self:
+        """Connect. Raises `CLIConnectionError` when the broker cannot be reached."""
+        await self._broker.start(timeout=_TIMEOUT)
+        return self
+
+    async def __aexit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None) -> None:
+        await self._broker.aclose()
+
+    async def sessions(self) -> list[FleetSession]:
+        """Return every session that has not ended, at most 10,000."""
+        rows = await self._ask("zrange", self._broker.keys.sessions, 0, _MOST - 1)
+        now = await self._time()
+        found = []
+        for row in rows:
+            fields = await self._ask("hgetall", self._broker.keys.meta(text_of(row)))
+            if fields:
+                found.append(_session(text_of(row), {text_of(key): text_of(value) for key, value in fields.items()}, now=now))
+        return found
+
+    async def queue_length(self) -> int:
+        """Return how many sessions wait for a worker."""
+        return int(await self._ask("zcount", self._broker.keys.sessions, "-inf", await self._time()))
+
+    async def nodes(self) -> list[FleetNode]:
+        """Return every worker that has not said goodbye."""
+        now = await self._time()
+        return [
+            FleetNode(
+                name=node.id,
+                capacity=node.capacity,
+                load=node.load,
+                labels=tuple(node.labels),
+                age=max(now - node.seen, 0),
+                draining=node.draining,
+                alive=now - node.seen < NODE_SECONDS,
+                library=node.library,
+            )
+            for node in await read_nodes(self._broker)
+        ]
+
+    async def check(self) -> BrokerCheck:
+        """Look at the broker: what it is, how fast it answers, and what a fleet needs and it does not have."""
+        info = {text_of(key): text_of(value) for key, value in (await self._ask("info")).items()}
+        settings: dict[str, str] = {}
+        try:
+            for pattern in _SETTINGS:
+                found = await self._ask("config_get", [pattern])
+                settings |= {text_of(key): text_of(value) for key, value in found.items()}
+        except ProtocolError:
+            logger.info("the broker does not tell its settings")
+        times = []
+        for _ in range(_PINGS):
+            began = anyio.current_time()
+            await self._ask("ping")
+            times.append(anyio.current_time() - began)
+        return BrokerCheck(
+            address=str(self._broker.address),
+            version=info.get("redis_version", ""),
+            role=info.get("role", ""),
+            round_trip_ms=round(sorted(times)[_PINGS // 2] * 1000, 2),
+            settings=settings,
+            findings=tuple(_findings(info, settings)),
+        )
+
+    async def stop(self, session: str) -> None:
+        """Ask the worker of a session to end it. It does so when it renews its lease.
+
+        Raises:
+            UsageError: there is no such session.
+        """
+        meta = self._broker.keys.meta(session)
+        fields = await self._ask("hmget", meta, ["s", "wn"])
+        if fields[0] is None:
+            raise UsageError(f"the fleet has no session {printable(session, at_most=64)}", code="fleet.no_session")
+        if text_of(fields[0]) == "new":
+            await self._ask("delete", [meta, self._broker.keys.incoming(session), self._broker.keys.outgoing(session)])
+            await self._ask("zrem", self._broker.keys.sessions, [session])
+            return
+        await self._ask("hset", meta, {"x": 1})
+        if fields[1] is not None:
+            await wake_node(self._broker, text_of(fields[1]), about=session)
+
+    async def _time(self) -> float:
+        try:
+            return await broker_time(self._broker)
+        except BrokerCut as exc:
+            raise CLIConnectionError(f"{self._broker.address}: {exc}", code="fleet.broker_lost") from exc
+
+    async def _ask(self, name: str, *args: Any) -> Any:
+        try:
+            return await self._broker.command(name, *args)
+        except BrokerCut as exc:
+            raise CLIConnectionError(f"{self._broker.address}: {exc}", code="fleet.broker_lost") from exc
+
+
+def _findings(info: Mapping[str, str], settings: Mapping[str, str]) -> Iterator[str]:
+    """Return a sentence for each thing that a fleet should not run on."""
+    try:
+        version = tuple(int(part) for part in info.get("redis_version", "").split(".")[:2])
+    except ValueError:
+        version = ()
+    if version < _OLDEST:
+        yield f"the server is older than {_OLDEST[0]}.{_OLDEST[1]}: update it"
+    if info.get("role", "master") != "master":
+        yield "the server is a replica, which takes no writes: name the primary"
+    if not settings:
+        yield "the server does not tell its settings: check appendonly and maxmemory-policy by hand"
+        return
+    if settings.get("appendonly") != "yes":
+        yield "appendonly is off: a restart of the server loses every session. Set it to yes"
+    elif settings.get("appendfsync") == "no":
+        yield "appendfsync is no: a power cut may lose more than the two seconds that both ends keep. Set it to everysec or always"
+    if settings.get("maxmemory-policy", "noeviction") != "noeviction":
+        yield f"maxmemory-policy is {settings['maxmemory-policy']}: a full server deletes running sessions. Set it to noeviction"
+
+
+def _session(name: str, fields: dict[str, str], *, now: float) -> FleetSession:
+    lease, client = float(fields.get("wu", 0)) / 1000, float(fields.get("cu", 0)) / 1000
+    state = fields.get("s", "")
+    shown = "ended" if state == "ended" else "waiting" if lease < now else "stopping" if fields.get("x") == "1" else "running"
+    return FleetSession(
+        id=name,
+        state=shown,
+        worker=fields.get("wn", "") if shown != "waiting" else "",
+        epoch=int(fields.get("we", "0").partition(".")[0]),
+        client=client > now,
+        unread=max(int(fields.get("wo", 0)) - int(fields.get("co", 0)), 0),
+        turns=max(int(fields.get("tt", 0)) - int(fields.get("td", 0)), 0),
+        stored=int(fields.get("ts", 0)),
+    )

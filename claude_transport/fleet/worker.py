@@ -1,0 +1,575 @@
+"""`FleetWorker`: takes sessions of a fleet from the broker, and runs their processes on this machine.
+
+It claims sessions, reads the streams of all of them in one call, and tells the others that it lives. One session is in `hosted.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import logging
+import re
+import secrets
+import socket
+import ssl
+import uuid as uuids
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from importlib import metadata
+from typing import Any, Final
+
+import anyio
+import msgspec
+
+from claude_transport.errors import ClaudeTransportError, ConfigurationError, ProtocolError, SessionInUse, UsageError
+from claude_transport.fleet.hosted import KEPT_SECONDS, HostedSession
+from claude_transport.fleet.metrics import FleetMetrics
+from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices, check_answers, thinking_ceiling
+from claude_transport.gateway.door import ANYBODY, Allowance, Door, GatewayLimits, GatewayTokens
+from claude_transport.gateway.session import ServerFields
+from claude_transport.gateway.turned_away import TurnedAway
+from claude_transport.launch.options import ClaudeOptions
+from claude_transport.printable import printable
+from claude_transport.protocol.fleet import FLEET_VERSION, Owner, SessionEnd
+from claude_transport.protocol.fleet_ends import LEASE_MARGIN, LEASE_SECONDS, Claimed, WorkerEnd
+from claude_transport.protocol.fleet_placement import NODE_SECONDS, Node, Wanted, rank_nodes, wait_for_better
+from claude_transport.protocol.fleet_scripts import CLAIM, RELEASE
+from claude_transport.protocol.fleet_secrets import with_secrets
+from claude_transport.protocol.fleet_takeover import setup_lines, takeover_lines
+from claude_transport.streams.broker import READ_BLOCK, Broker, BrokerAddress, BrokerCut, Carrier, bytes_of, decode_entry, first_of, text_of
+from claude_transport.streams.fleet import broker_time, prove_with, read_nodes, wake_node
+from claude_transport.streams.inflow import Wakeup
+from claude_transport.transport import Client, SessionTerms, Transport
+from claude_transport.transports.subprocess import SubprocessTransport
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+DEFAULT_CAPACITY: Final = 8
+
+DEFAULT_DRAIN_TIMEOUT: Final = 30.0
+"""Seconds that running turns get when the worker ends. Then their sessions move all the same."""
+
+_BEAT: Final = NODE_SECONDS / 5
+"""Seconds between two heartbeats, and between two looks at the queue."""
+
+_START_TIMEOUT: Final = 60.0
+"""Seconds for a process to start."""
+
+_MAX_WANTED_BYTES: Final = 256 * 2**10
+"""The most bytes of what a client asks for."""
+
+_STORE_PAUSE: Final = 1.0
+"""Seconds between two attempts to take a conversation that the store still gives to the worker before."""
+
+_MAX_KEYS: Final = 500
+"""Streams that are read in one call."""
+
+_LOOKED_AT: Final = 64
+"""Waiting sessions that are looked at in one go."""
+
+_NAMESPACE: Final = uuids.UUID("5c0a1f5e-8b8a-4b0e-9a53-0f1c8e5f7d21")
+"""The namespace of the ids that conversations of a fleet get."""
+
+
+class FleetWorker:
+    """Runs sessions of the fleet at `url`, as many as `capacity` at the same time. `await serve()` runs it until it is cancelled.
+
+    Args:
+        url: the broker, as for a `FleetTransport`.
+        options: how each `claude` is run. With a `session_store`, another worker can go on with a session after this one is gone.
+        command: an NDJSON program to run in place of `claude`.
+        capacity: the most sessions at the same time.
+        labels: what this worker has, such as `gpu`. A session can ask for labels.
+        tokens: the tokens of the clients. Without any, each client of the broker may begin sessions.
+        choices: names of the options that clients may choose, as for a `Gateway`. The worker's own options bound the values.
+        secrets: values that are not in the broker, by name. A session writes `secret:NAME` in its options `env` and `mcp_servers`, where
+            clients may choose these.
+        limits: the limits of a `Gateway`, as far as they concern sessions and lines.
+        name: the name of this worker; by default the host's with a random end.
+        lease: seconds after which another worker takes the sessions of this one when it is silent.
+        drain_timeout: seconds that running turns get in `drain()`.
+        ssl_context: the client's side of `rediss://`.
+        launch: makes the transport of a session from its options, in place of a `SubprocessTransport`.
+
+    Raises:
+        ConfigurationError: an argument is not valid.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        options: ClaudeOptions | None = None,
+        command: Sequence[str] | None = None,
+        capacity: int = DEFAULT_CAPACITY,
+        labels: Sequence[str] = (),
+        tokens: GatewayTokens | Mapping[str, str] | None = None,
+        choices: Collection[str] = DEFAULT_CHOICES,
+        secrets: Mapping[str, str] | None = None,
+        limits: GatewayLimits | None = None,
+        name: str | None = None,
+        lease: float = LEASE_SECONDS,
+        drain_timeout: float = DEFAULT_DRAIN_TIMEOUT,
+        ssl_context: ssl.SSLContext | None = None,
+        launch: Callable[[ClaudeOptions], Transport] | None = None,
+    ) -> None:
+        _check(capacity=capacity, labels=labels, lease=lease)
+        if command is not None and launch is not None:
+            raise ConfigurationError("command and launch both say what to run: give one of them", option="launch")
+        self._address = BrokerAddress(url, ssl_context=ssl_context)
+        self._options = options or ClaudeOptions()
+        self._capacity = capacity
+        self._labels = tuple(labels)
+        self._tokens = tokens if isinstance(tokens, GatewayTokens) else GatewayTokens(tokens)
+        self._choices = Choices(choices)
+        self._secrets = dict(secrets or {})
+        self._limits = limits or GatewayLimits()
+        self._limits.check()
+        self._door = Door(tokens=self._tokens, limits=self._limits)
+        self.name: str = name or _own_name()
+        self._lease = float(lease)
+        self._drain_timeout = drain_timeout
+        if launch is None:
+            SubprocessTransport(self._options, command=command)  # raises now what would fail for every session
+        self._launch = launch or partial(SubprocessTransport, command=command)
+        self.metrics: FleetMetrics = FleetMetrics()
+        self._sessions: dict[str, HostedSession] = {}
+        self._claiming: set[str] = set()
+        self._waiting_since: dict[str, float] = {}
+        self._draining = False
+        self._broker: Broker | None = None
+        self._look = anyio.Event()
+        self._fewer = Wakeup()
+        self.started: anyio.Event = anyio.Event()
+
+    @property
+    def sessions(self) -> tuple[str, ...]:
+        """The ids of the sessions that this worker runs."""
+        return tuple(self._sessions)
+
+    def prometheus_text(self) -> str:
+        """Return the counters and gauges of this worker at this moment, in the Prometheus text format."""
+        self.metrics.active_sessions, self.metrics.capacity = len(self._sessions), self._capacity
+        return self.metrics.prometheus_text()
+
+    async def serve(self) -> None:
+        """Serve sessions until the call is cancelled. A cancelled worker ends its processes at once, and gives its sessions back.
+
+        Raises:
+            CLIConnectionError: the broker cannot be reached at the beginning.
+            UsageError: it serves already, or has served.
+        """
+        if self._broker is not None:
+            raise UsageError("this worker serves already, or has served: make a new one")
+        self._broker = broker = Broker(self._address)
+        await broker.start(timeout=_START_TIMEOUT)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._read)
+                tasks.start_soon(self._beat)
+                tasks.start_soon(self._take_waiting, tasks)
+        finally:
+            with anyio.CancelScope(shield=True):
+                with contextlib.suppress(BrokerCut, ClaudeTransportError):
+                    await broker.command("hdel", broker.keys.nodes, [self.name])
+                    await broker.command("delete", [broker.keys.inbox(self.name)])
+                await broker.aclose()
+
+    async def drain(self, *, timeout: float | None = None) -> None:
+        """Take no more sessions, and give each of this worker to another one at a quiet moment. Returns when none is left.
+
+        Args:
+            timeout: seconds that running turns get; by default the `drain_timeout` of the worker. Then their sessions move all the same.
+        """
+        self._draining = True
+        with anyio.move_on_after(self._drain_timeout if timeout is None else timeout):
+            async with anyio.create_task_group() as tasks:
+                for session in list(self._sessions.values()):
+                    tasks.start_soon(session.move_away)
+        for session in list(self._sessions.values()):
+            session.leave()
+        while self._sessions:
+            await self._fewer.wait()
+
+    # The connection to the broker.
+
+    def _node(self, now: float) -> Node:
+        load = len(self._sessions) + len(self._claiming)
+        return Node(
+            id=self.name,
+            capacity=self._capacity,
+            load=load,
+            labels=self._labels,
+            seen=now,
+            draining=self._draining,
+            versions=(FLEET_VERSION,),
+            library=_library_version(),
+        )
+
+    async def _beat(self) -> None:
+        """Tell the others that this worker lives, and what it runs."""
+        assert self._broker is not None  # noqa: S101 - for the type checkers: serve() has set it
+        broker = self._broker
+        while True:
+            try:
+                now = await broker_time(broker)
+                await broker.command("hset", broker.keys.nodes, {self.name: msgspec.json.encode(self._node(now))})
+                if self._sessions:
+                    ends = dict.fromkeys(self._sessions, now + self._lease)
+                    await broker.command("zadd", broker.keys.sessions, ends)
+                self.started.set()
+            except BrokerCut:
+                await self._reach(broker)
+            self._look.set()
+            await anyio.sleep(_BEAT)
+
+    async def _reach(self, broker: Broker) -> None:
+        while True:
+            with contextlib.suppress(ClaudeTransportError):
+                await broker.reached(patience=_BEAT)
+                break
+        await anyio.sleep(_BEAT / 60)
+
+    async def _read(self) -> None:
+        """Read the streams of all sessions, and the stream that wakes this worker."""
+        assert self._broker is not None  # noqa: S101 - as above
+        broker, inbox = self._broker, "0-0"
+        inbox_key = broker.keys.inbox(self.name)
+        generation = broker.generation
+        while True:
+            if generation != broker.generation:
+                generation = broker.generation
+                for session in self._sessions.values():
+                    session.wake()
+            followed = {broker.keys.incoming(each.id): each for each in self._sessions.values()}
+            cursors = {key: cursor for key, each in followed.items() if (cursor := each.reads_from) is not None}
+            is_complete = len(cursors) == len(followed)
+            try:
+                found = await broker.read({inbox_key: inbox, **cursors}, block=READ_BLOCK if is_complete else 0.02)
+            except BrokerCut:
+                await self._reach(broker)
+                continue
+            for key, rows in found.items():
+                if key == inbox_key:
+                    inbox = rows[-1][0].decode()
+                    self._look.set()
+                    self._look_at(rows)
+                else:
+                    self._hear(followed[key], rows)
+
+    def _look_at(self, rows: Sequence[tuple[bytes, Any]]) -> None:
+        """Renew at once the lease of each session that a wake-up is about: it was asked to stop."""
+        for _, fields in rows:
+            session = self._sessions.get(text_of(fields.get(b"w", b"")))
+            if session is not None:
+                session.renew_soon()
+
+    def _hear(self, session: HostedSession, rows: Sequence[tuple[bytes, Any]]) -> None:
+        try:
+            entries = [decode_entry(*row) for row in rows]
+        except ProtocolError as exc:
+            session.refuse(exc)
+            return
+        session.hear(entries)
+
+    # Taking sessions.
+
+    async def _take_waiting(self, tasks: Any) -> None:
+        """Look at the queue whenever there is a reason to, and claim what is for this worker."""
+        assert self._broker is not None  # noqa: S101 - as above
+        while True:
+            await self._look.wait()
+            self._look = anyio.Event()
+            if self._draining:
+                continue
+            try:
+                for session, wanted in await self._find_waiting(self._broker):
+                    if len(self._sessions) + len(self._claiming) >= self._capacity:
+                        break
+                    self._claiming.add(session)
+                    tasks.start_soon(self._serve_one, session, wanted)
+            except BrokerCut:
+                continue
+            except ClaudeTransportError as exc:
+                logger.warning("the queue cannot be read: %s", printable(exc))
+
+    async def _find_waiting(self, broker: Broker) -> list[tuple[str, Wanted]]:
+        """Return the waiting sessions that this worker should take now."""
+        from coredis import PureToken
+
+        now = await broker_time(broker)
+        rows = await broker.command("zrange", broker.keys.sessions, 0, now, sortby=PureToken.BYSCORE, offset=0, count=_LOOKED_AT)
+        waiting = [name for row in rows if (name := text_of(row)) not in self._sessions and name not in self._claiming]
+        self._waiting_since = {name: self._waiting_since.get(name, now) for name in waiting}
+        self.metrics.waiting_sessions = len(waiting)
+        if not waiting:
+            return []
+        nodes = [node for node in await read_nodes(broker) if node.id != self.name]
+        mine = []
+        for name in waiting:
+            data = await broker.command("hget", broker.keys.meta(name), "q")
+            wanted = None if data is None else decode_wanted(bytes_of(data))
+            if wanted is None:
+                await broker.command("zrem", broker.keys.sessions, [name])
+                continue
+            home = await broker.command("hget", broker.keys.homes, wanted.workspace) if wanted.workspace else None
+            ranked = rank_nodes([*nodes, self._node(now)], wanted, now=now, home=None if home is None else text_of(home))
+            patience = wait_for_better(ranked, self.name)
+            if patience is not None and now - self._waiting_since[name] >= patience:
+                mine.append((name, wanted))
+            elif patience is not None and ranked:
+                await wake_node(broker, ranked[0].id)
+        return mine
+
+    async def _serve_one(self, session: str, wanted: Wanted) -> None:
+        """Claim a session, run it, and forget it. No error leaves here: it concerns this session only."""
+        assert self._broker is not None  # noqa: S101 - as above
+        try:
+            await self._claim_and_run(self._broker, session, wanted)
+        except (BrokerCut, ClaudeTransportError) as exc:
+            logger.warning("session %s could not be served: %s", session, printable(exc))
+        except Exception:  # an unknown fault of one session must not end the others
+            logger.exception("serving session %s failed", session)
+        finally:
+            self._claiming.discard(session)
+            self._sessions.pop(session, None)
+            self._look.set()
+            self._fewer.fire()
+
+    async def _claim_and_run(self, broker: Broker, session: str, wanted: Wanted) -> None:
+        keys = broker.keys
+        where = [keys.meta(session), keys.incoming(session), keys.outgoing(session)]
+        asked_at, nonce = anyio.current_time(), secrets.token_hex(4)
+        answer = await broker.script(CLAIM, where, [nonce, self.name, int(self._lease * 1000)])
+        word = text_of(answer[0])
+        if word in ("GONE", "ENDED"):
+            await broker.command("zrem", keys.sessions, [session])
+        if word != "OK":
+            return
+        fields = {text_of(key): text_of(value) for key, value in zip(answer[1][::2], answer[1][1::2], strict=True)}
+        claimed = Claimed.from_fields(fields)
+        await broker.command("zadd", keys.sessions, {session: await broker_time(broker) + self._lease})
+        end = WorkerEnd(
+            claimed, asked_at=asked_at, lease=self._lease, margin=min(LEASE_MARGIN, self._lease / 4), max_line_bytes=self._limits.line_bytes
+        )
+        carrier = Carrier(broker, session, end, patience=self._lease, on_change=bool)
+        self.metrics.claimed["takeover" if claimed.is_takeover else "new"] += 1
+        try:
+            allowance = self._door.allowance(self._owner_of(session, fields))
+            with _counted(allowance):
+                async with _renewed(carrier, end):
+                    hosted, conversation = await self._start(broker, session, end, carrier, wanted, fields)
+                await self._host(broker, hosted, conversation, claimed, wanted)
+        except TurnedAway as exc:
+            self.metrics.ended[exc.reason] += 1
+            end.say_end(SessionEnd(code=exc.reason, error=str(exc), retryable=exc.retryable))
+            await carrier.drain(timeout=self._lease)
+            await broker.script(RELEASE, where, [end.token, "ended", KEPT_SECONDS * 1000])
+            await broker.command("zrem", keys.sessions, [session])
+
+    async def _host(self, broker: Broker, hosted: HostedSession, conversation: _Conversation, claimed: Claimed, wanted: Wanted) -> None:
+        try:
+            await self._prepare_and_run(broker, hosted, conversation, claimed, wanted)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await hosted.transport.close()
+            self.metrics.bytes["in"] += hosted.bytes_in
+            self.metrics.bytes["out"] += hosted.bytes_out
+            if hosted.lost_code is not None:
+                self.metrics.lost[hosted.lost_code] += 1
+            else:
+                self.metrics.ended[hosted.ended] += 1
+
+    async def _prepare_and_run(
+        self, broker: Broker, hosted: HostedSession, conversation: _Conversation, claimed: Claimed, wanted: Wanted
+    ) -> None:
+        keys, session = broker.keys, hosted.id
+        if wanted.workspace:
+            await broker.command("hset", keys.homes, {wanted.workspace: self.name})
+        await broker.command("hset", keys.meta(session), {"sid": conversation.id})
+        self._sessions[session] = hosted
+        self._claiming.discard(session)
+        await wake_node(broker, self.name)  # the read under way does not have its stream
+        info = hosted.transport.info
+        owner = Owner(
+            node=self.name,
+            taken=claimed.in_taken,
+            takeover=claimed.is_takeover,
+            uncertain=claimed.uncertain,
+            unstored=claimed.unstored if self._options.session_store is not None else 0,
+            pid=info.pid,
+            cli_version=info.cli_version,
+            library=_library_version(),
+        )
+        if not claimed.is_takeover:
+            await hosted.run(owner)
+            return
+        self.metrics.uncertain += claimed.uncertain
+        logger.info("session %s is taken over, with %d uncertain turns", session, claimed.uncertain)
+        kept = await broker.command("hgetall", keys.setup(session))
+        setup = setup_lines({text_of(key): bytes_of(value) for key, value in kept.items()})
+        notice = takeover_lines(owner, resumed=conversation.resumed, conversation=conversation.id)
+        await hosted.run(owner, notice=notice, setup=setup)
+
+    async def _start(
+        self, broker: Broker, session: str, end: WorkerEnd, carrier: Carrier, wanted: Wanted, fields: Mapping[str, str]
+    ) -> tuple[HostedSession, _Conversation]:
+        """Start the process. Raises `TurnedAway` for a session that this worker does not run."""
+        options = self._chosen(wanted)
+        client = Client(answers=check_answers(wanted.answers), trace=trace_of(wanted.trace))
+        try:
+            with anyio.fail_after(_START_TIMEOUT):
+                conversation = await _conversation_of(options, session, fields)
+                transport, terms = await self._connected(conversation.options, client)
+        except TurnedAway:
+            raise
+        except (ClaudeTransportError, TimeoutError) as exc:
+            logger.warning("the process of session %s could not be started: %s", session, printable(exc))
+            raise TurnedAway("start", f"the process could not be started ({getattr(exc, 'code', 'timeout')})") from exc
+        hosted = HostedSession(
+            broker,
+            session,
+            end,
+            transport,
+            carrier=carrier,
+            fields=ServerFields(terms.initialize, max_thinking_tokens=thinking_ceiling(self._options)),
+            allowance=self._door.allowance(self._owner_of(session, fields)),
+            limits=self._limits,
+        )
+        return hosted, conversation
+
+    def _chosen(self, wanted: Wanted) -> ClaudeOptions:
+        try:
+            chosen = with_secrets(wanted.options, self._secrets)
+        except ConfigurationError as exc:
+            raise TurnedAway("options", str(exc)) from exc
+        return self._choices.apply(self._options, chosen)
+
+    async def _connected(self, options: ClaudeOptions, client: Client) -> tuple[Transport, SessionTerms]:
+        """Start a process. Waits for a store in which the worker before still holds the session; the caller bounds that."""
+        while True:
+            transport = self._launch(options)
+            try:
+                terms = transport.attach(client)
+                await transport.connect()
+            except BaseException as exc:
+                with anyio.CancelScope(shield=True):
+                    await transport.close()
+                if not isinstance(exc, SessionInUse):
+                    raise
+            else:
+                return transport, terms
+            await anyio.sleep(_STORE_PAUSE)
+
+    def _owner_of(self, session: str, fields: Mapping[str, str]) -> str:
+        """Return the name of the token that began the session. Raises `TurnedAway` when none did."""
+        if not self._tokens:
+            return ANYBODY
+        shown = fields.get("p", "")
+        for name, digest in self._tokens.digests.items():
+            if hmac.compare_digest(prove_with(digest, f"begin {session} {fields.get('q', '')}"), shown):
+                return name
+        raise TurnedAway("auth", "a token is needed, or this one is not accepted")
+
+
+def _check(*, capacity: object, labels: object, lease: object) -> None:
+    """Raise `ConfigurationError` for a value that cannot be used."""
+    if isinstance(capacity, bool) or not isinstance(capacity, int) or not 0 < capacity <= _MAX_KEYS:
+        raise ConfigurationError(f"capacity must be a whole number from 1 to {_MAX_KEYS}, not {capacity!r}", option="capacity")
+    if isinstance(labels, str) or not isinstance(labels, Iterable) or not all(isinstance(label, str) for label in labels):
+        raise ConfigurationError("labels is not a list of texts: give a list such as ['gpu']", option="labels")
+    if not isinstance(lease, int | float) or isinstance(lease, bool) or not lease >= 1:
+        raise ConfigurationError(f"lease must be at least 1 second, not {lease!r}", option="lease")
+
+
+class _Conversation(msgspec.Struct, frozen=True):
+    """The conversation of a session: its id, the options with which its process starts, and whether it goes on with an earlier one."""
+
+    id: str
+    options: ClaudeOptions
+    resumed: bool = False
+
+
+async def _conversation_of(options: ClaudeOptions, session: str, fields: Mapping[str, str]) -> _Conversation:
+    """Return which conversation the process has: a new one with an id that the next worker knows, or that of the worker before."""
+    named = options.session_id or (options.resume if not options.fork_session else None)
+    before = fields.get("sid")
+    if before is None:
+        if named is not None or options.continue_conversation or options.resume is not None:
+            return _Conversation(named or "", options)
+        new = str(uuids.uuid5(_NAMESPACE, session))
+        return _Conversation(new, options.replace(session_id=new))
+    fresh = options.replace(session_id=None, resume=None, fork_session=False, continue_conversation=False)
+    if before and options.session_store is not None:
+        from claude_transport.sessions.materialising import find_session
+
+        if await find_session(options.session_store, resume=before, cwd=options.cwd) is not None:
+            return _Conversation(before, fresh.replace(resume=before), resumed=True)
+    new = str(uuids.uuid5(_NAMESPACE, f"{session} {fields['we']}"))
+    return _Conversation(new, fresh.replace(session_id=new))
+
+
+@contextlib.contextmanager
+def _counted(allowance: Allowance) -> Iterator[None]:
+    """Count a session of its owner while the block runs. Raises `TurnedAway` for one too many."""
+    allowance.begin_session()
+    try:
+        yield
+    finally:
+        allowance.end_session()
+
+
+@contextlib.asynccontextmanager
+async def _renewed(carrier: Carrier, end: WorkerEnd) -> AsyncIterator[None]:
+    """Keep the lease while the block runs. A lease that is lost cancels the block, and raises."""
+    lost: list[ClaudeTransportError] = []
+
+    async def renew() -> None:
+        try:
+            while True:
+                await anyio.sleep_until(end.lease.renew_at)
+                await carrier.carry_out(end.renew_call(end.lease.seconds))
+        except ClaudeTransportError as exc:
+            lost.append(exc)
+            tasks.cancel_scope.cancel()
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(renew)
+            yield
+            tasks.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        raise first_of(group) from group
+    if lost:
+        raise lost[0]
+
+
+_TRACE_FIELDS: Final = ("traceparent", "tracestate")
+_TRACE_VALUE: Final = re.compile(r"[\x20-\x7e]{1,512}")
+
+
+def trace_of(trace: Mapping[str, str]) -> dict[str, str]:
+    """Return the trace context of a client. Only these two names: they become environment variables of the process."""
+    return {name: value for name in _TRACE_FIELDS if _TRACE_VALUE.fullmatch(value := trace.get(name, ""))}
+
+
+def decode_wanted(data: bytes) -> Wanted | None:
+    """Return what a session needs; None for what no client has written."""
+    if len(data) > _MAX_WANTED_BYTES:
+        return None
+    try:
+        return msgspec.json.decode(data, type=Wanted)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _own_name() -> str:
+    host = "".join(each for each in socket.gethostname() if each.isascii() and (each.isalnum() or each in "-."))[:40]
+    return f"{host or 'worker'}-{secrets.token_hex(4)}"
+
+
+def _library_version() -> str:
+    try:
+        return metadata.version("claude-transport")
+    except metadata.PackageNotFoundError:
+        return ""

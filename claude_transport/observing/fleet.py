@@ -1,0 +1,156 @@
+"""Watching a session of a fleet: a cursor of its own in the output, which the broker keeps. It writes nothing there."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections import deque
+from typing import Final
+
+import anyio
+import anyio.lowlevel
+
+from claude_transport.errors import CLIConnectionError, ReplayGap
+from claude_transport.observing.following import Observation
+from claude_transport.printable import printable
+from claude_transport.protocol.fleet import MAX_HELD_BYTES, Arrival, Entry, FleetReader, Kind, SessionEnd
+from claude_transport.protocol.fleet_ends import decode_struct
+from claude_transport.protocol.observation import ObservedLine, note_of_skip
+from claude_transport.protocol.redaction import Redactor, redactor_knowing
+from claude_transport.protocol.tape import CLOSED, OUTPUT_ENDED, Direction, note_of_exit
+from claude_transport.streams.broker import Broker, BrokerAddress, BrokerCut, decode_entry, text_of
+
+_PATIENCE: Final = 30.0
+"""Seconds for which a lost broker is waited for."""
+
+_LINES: Final = 2**16
+"""Positions of one entry: it has fewer lines."""
+
+
+class FleetObservation(Observation):
+    """Follows the output of one session. A position is the number of an entry and of a line in it, as one number.
+
+    Lines to the process are not among them. A change of the worker is a note.
+    """
+
+    def __init__(self, url: str, *, session: str, since: int | None, ssl_context: ssl.SSLContext | None = None, scrub: bool = True) -> None:
+        self._broker = Broker(BrokerAddress(url, ssl_context=ssl_context))
+        self._session = session
+        self._since = since
+        self._redactor: Redactor | None = redactor_knowing([os.environ]) if scrub else None
+        self._reader: FleetReader | None = None
+        self._lines: deque[ObservedLine] = deque()
+        self._start = 0.0
+        self._ended = self._closed = False
+        self._generation = 0
+
+    async def __anext__(self) -> ObservedLine:
+        """Wait for the next line. The session bounds the wait; cancel it to give up, which loses nothing.
+
+        Raises:
+            ReplayGap: the lines behind `since` are not kept.
+            CLIConnectionError: there is no such session, or the broker cannot be reached.
+            ConnectionLost: the broker was lost meanwhile.
+        """
+        reader = self._reader or await self._begin()
+        while not self._closed:
+            if self._lines:
+                line = self._lines.popleft()
+                self.position = line.position
+                return line
+            if self._ended:
+                break
+            await self._read_more(reader)
+        await self.aclose()
+        raise StopAsyncIteration
+
+    async def _begin(self) -> FleetReader:
+        await self._broker.start(timeout=_PATIENCE)
+        try:
+            reader = await self._find_start()
+        except BaseException as exc:
+            await self.aclose()
+            if isinstance(exc, BrokerCut):
+                raise CLIConnectionError(f"{self._broker.address}: {exc}", code="fleet.broker_lost") from exc
+            raise
+        self._start, self._generation = anyio.current_time(), self._broker.generation
+        self._reader = reader
+        return reader
+
+    async def _find_start(self) -> FleetReader:
+        """Return a reader behind `since`, or at the oldest entry."""
+        keys = self._broker.keys
+        last = await self._broker.command("hget", keys.meta(self._session), "wo")
+        if last is None:
+            raise CLIConnectionError(
+                f"the fleet has no session {printable(self._session, at_most=64)}", code="fleet.no_session", retryable=False
+            )
+        found = await self._broker.command("xrange", keys.outgoing(self._session), count=1)
+        oldest = decode_entry(found[0][0].encode() if isinstance(found[0][0], str) else found[0][0], found[0][1]).number if found else None
+        first = int(text_of(last)) + 1 if oldest is None else oldest
+        if self._since is None:
+            return self._reader_behind(first - 1)
+        wanted = max(self._since // _LINES, 1)
+        if self._since // _LINES > int(text_of(last)):
+            raise ReplayGap(f"the session has not said {self._since} yet")
+        if wanted < first and not (wanted == first - 1 and self._since % _LINES == _LINES - 1):
+            raise ReplayGap(f"the lines behind {self._since} are not kept any more; since=None begins with the oldest one")
+        return self._reader_behind(wanted - 1)
+
+    def _reader_behind(self, cursor: int) -> FleetReader:
+        return FleetReader(cursor=cursor, max_held_bytes=MAX_HELD_BYTES, passes_on=True)
+
+    async def _read_more(self, reader: FleetReader) -> None:
+        key = self._broker.keys.outgoing(self._session)
+        try:
+            found = await self._broker.read({key: f"{reader.cursor}-0"})
+            if self._generation != self._broker.generation:
+                await self._check_after_loss(reader)
+        except BrokerCut:
+            await self._broker.reached(patience=_PATIENCE)
+            await anyio.lowlevel.checkpoint()
+            return
+        entries = [decode_entry(*row) for row in found.get(key, ())]
+        if entries and entries[0].number > reader.cursor + 1:
+            self._skip(reader, entries)
+        for arrival in reader.take(entries):
+            self._take(arrival)
+
+    async def _check_after_loss(self, reader: FleetReader) -> None:
+        self._generation = self._broker.generation
+        last = await self._broker.command("hget", self._broker.keys.meta(self._session), "wo")
+        if last is None or int(text_of(last)) < reader.cursor:
+            raise ReplayGap("the broker has lost a part of the session that was watched")
+
+    def _skip(self, reader: FleetReader, entries: list[Entry]) -> None:
+        """Note that entries were trimmed before they were read: at least as many lines are missing."""
+        count = entries[0].number - reader.cursor - 1
+        self._add(note_of_skip(count), (reader.cursor + 1) * _LINES, "note")
+        reader.cursor = entries[0].number - 1
+
+    def _take(self, arrival: Arrival) -> None:
+        base = arrival.number * _LINES
+        match arrival.kind:
+            case Kind.DATA:
+                for place, line in enumerate(arrival.data.removesuffix(b"\n").split(b"\n"), 1):
+                    self._add(line if self._redactor is None else self._redactor.line(line), base + place, "out")
+            case Kind.OWNER:
+                self._add(b"a worker has taken the session", base + 1, "note")
+            case Kind.END:
+                end = decode_struct(arrival.data, SessionEnd)
+                notes = [OUTPUT_ENDED, CLOSED]
+                if end.exit_code is not None or end.signal is not None:
+                    notes.insert(1, note_of_exit(exit_code=end.exit_code, signal=end.signal))
+                for place, note in enumerate(notes, 1):
+                    self._add(note, base + place, "note")
+                self._ended = True
+
+    def _add(self, line: bytes, position: int, direction: Direction) -> None:
+        if self._since is None or position > self._since:
+            self._lines.append(ObservedLine(line, position=position, t=anyio.current_time() - self._start, direction=direction))
+
+    async def aclose(self) -> None:
+        """End the observation. A later step of the iteration ends it, too."""
+        self._closed = True
+        self._lines.clear()
+        await self._broker.aclose()

@@ -1,0 +1,402 @@
+"""The two ends of a session of a fleet: `ClientEnd`, beside the program that talks, and `WorkerEnd`, beside the process.
+
+An end is asked for its next calls (`append_call()`, `take_call()`, `renew_call()`, `sync_call()`). The caller lets the broker carry them
+out, one of each kind at a time, and gives the answer to `answered()`. After a lost connection it gives the call to `unanswered()`, and
+carries out a `sync_call()` before anything else. Entries that were read go to `arrived()`. Nothing here waits or looks at a clock.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from claude_transport.errors import ProtocolError
+from claude_transport.protocol.fleet import (
+    DEFAULT_KEEP_BYTES,
+    DEFAULT_WINDOW_BYTES,
+    MAX_HELD_BYTES,
+    Append,
+    Appended,
+    Arrival,
+    Call,
+    Entry,
+    FleetReader,
+    FleetWriter,
+    Gap,
+    Kind,
+    Lease,
+    Owner,
+    Renew,
+    Renewed,
+    Reply,
+    SessionEnd,
+    Side,
+    Sync,
+    Synced,
+    Take,
+    Taken,
+    raise_refusal,
+)
+
+FEED_BYTES: Final = 64 * 2**10
+"""Bytes that a worker takes at once. It takes more when the process has received them."""
+
+LEASE_SECONDS: Final = 15.0
+"""Seconds after which another worker may take a session whose worker is silent."""
+
+LEASE_MARGIN: Final = 3.0
+"""Seconds before the end of its lease at which a worker stops to feed its process: a write that has begun ends by then."""
+
+_PROMPT: Final = re.compile(rb'"type"\s*:\s*"user"')
+_RESULT: Final = re.compile(rb'^\s*\{\s*"type"\s*:\s*"result"')
+_STATE: Final = b'"session_state_changed"'
+_IDLE: Final = re.compile(rb'"state"\s*:\s*"idle"')
+
+
+class FleetEnd:
+    """What both ends have in common: a writer, a reader, and a token with which the broker lets them write."""
+
+    side: Side
+
+    def __init__(self, token: str, *, writer: FleetWriter, reader: FleetReader) -> None:
+        self.token: str = token
+        self.writer: FleetWriter = writer
+        self.reader: FleetReader = reader
+        self.others_lease: float | None = None
+        """Seconds until the lease of the other end ends, when it was last renewed; below 0 it has ended."""
+        self.should_stop: bool = False
+        """True when the session was asked to stop."""
+
+    def append_call(self) -> Append | None:
+        """Return the next append; None when there is nothing to say, or one has no answer yet."""
+        first, entries = self.writer.next_entries()
+        return Append(self.side, self.token, first, entries) if entries else None
+
+    def sync_call(self) -> Sync:
+        """Return the question that finds out what a lost connection, or a broker that started again, has changed."""
+        return Sync(self.side, self.token, self.reader.cursor, self.reader.token)
+
+    def renew_call(self, seconds: float) -> Renew:
+        """Return the call that renews the lease for `seconds`."""
+        return Renew(self.side, self.token, seconds)
+
+    def answered(self, call: Call, reply: Reply, *, asked_at: float, now: float) -> None:
+        """Note the answer to `call`, which was made at `asked_at`.
+
+        Raises:
+            ConnectionLost: this end is over (`fleet.fenced`, `fleet.gone`).
+            ReplayGap: the broker has lost more than this end keeps.
+            ProtocolError: the answer is not one to this call.
+        """
+        raise_refusal(reply, token=self.token)
+        match reply:
+            case Appended() if isinstance(call, Append):
+                self.writer.appended(reply.last, reply.taken, now=now)
+            case Gap() if isinstance(call, Append):
+                self.writer.lost(reply.last)
+            case Synced() if isinstance(call, Sync):
+                self._synced(reply, now=now)
+            case Renewed() if isinstance(call, Renew):
+                self.others_lease, self.should_stop = reply.other, reply.stop
+                self._renewed(asked_at)
+            case Taken() if isinstance(call, Take):
+                self._took(call)
+            case _:
+                raise ProtocolError("the broker has answered another question", code="fleet.malformed")
+
+    def unanswered(self, call: Call) -> None:
+        """Note that the connection was lost before the answer to `call`, which may or may not have been carried out."""
+        if isinstance(call, Append):
+            self.writer.unanswered()
+
+    def _synced(self, reply: Synced, *, now: float) -> None:
+        self.reader.synced(reply)
+        if reply.last < self.writer.said:
+            self.writer.lost(reply.last)
+        self.writer.appended(reply.last, reply.taken, now=now)
+
+    def _renewed(self, asked_at: float) -> None:
+        """Note when the lease was asked for."""
+
+    def _took(self, call: Take) -> None:
+        """Note that the broker knows what this end has taken."""
+
+
+class ClientEnd(FleetEnd):
+    """The end of the program that talks to the process."""
+
+    side = Side.CLIENT
+
+    def __init__(
+        self,
+        token: str,
+        *,
+        last: int = 0,
+        taken: int = 0,
+        cursor: int = 0,
+        window: int = DEFAULT_WINDOW_BYTES,
+        keep_bytes: int = DEFAULT_KEEP_BYTES,
+        max_held_bytes: int = MAX_HELD_BYTES,
+    ) -> None:
+        super().__init__(
+            token,
+            writer=FleetWriter(last=last, taken=taken, window=window, keep_bytes=keep_bytes),
+            reader=FleetReader(cursor=cursor, max_held_bytes=max_held_bytes, passes_on=True),
+        )
+        self._consumed = self._told = cursor
+
+    @property
+    def consumed_number(self) -> int:
+        """The number of the last entry of which the program has got everything."""
+        return self._consumed
+
+    @property
+    def owes_take(self) -> bool:
+        """True while the broker does not know what was consumed."""
+        return self._consumed > self._told
+
+    def arrived(self, entries: Iterable[Entry]) -> list[Arrival]:
+        """Return what is new. Raises as `FleetReader.take()` does."""
+        return self.reader.take(entries)
+
+    def consumed(self, number: int) -> None:
+        """Note that the program has got everything up to the entry `number`."""
+        self._consumed = max(self._consumed, number)
+
+    def take_call(self) -> Take | None:
+        """Return the call that tells what was consumed; None when the broker knows it."""
+        return Take(self.side, self.token, self._consumed) if self.owes_take else None
+
+    def _synced(self, reply: Synced, *, now: float) -> None:
+        super()._synced(reply, now=now)
+        self._consumed = min(self._consumed, self.reader.cursor)
+        self._told = min(self._told, self._consumed)
+
+    def _took(self, call: Take) -> None:
+        self._told = max(self._told, call.upto)
+
+
+class Claimed(msgspec.Struct, frozen=True, kw_only=True):
+    """What the broker knew of a session when a worker took it. `token` is the new one; `turns_begun` and `turns_over` are counts."""
+
+    token: str
+    in_taken: int = 0
+    in_token: str = ""
+    out_last: int = 0
+    out_taken: int = 0
+    turns_begun: int = 0
+    turns_over: int = 0
+    turns_stored: int = 0
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> Claimed:
+        """Read the hash of a session. Raises `ProtocolError` for fields that no script writes."""
+        try:
+            return cls(
+                token=str(fields["we"]),
+                in_taken=int(fields["wi"]),
+                in_token=str(fields["ce"]),
+                out_last=int(fields["wo"]),
+                out_taken=int(fields["co"]),
+                turns_begun=int(fields.get("tt", 0)),
+                turns_over=int(fields.get("td", 0)),
+                turns_stored=int(fields.get("ts", 0)),
+            )
+        except (KeyError, ValueError) as exc:
+            raise ProtocolError("the session in the broker has fields that cannot be read", code="fleet.malformed") from exc
+
+    @property
+    def is_takeover(self) -> bool:
+        """True when another worker had the session before."""
+        return not self.token.startswith("1.")
+
+    @property
+    def uncertain(self) -> int:
+        """How many turns had begun and were not over."""
+        return max(self.turns_begun - self.turns_over, 0)
+
+    @property
+    def unstored(self) -> int:
+        """How many turns were over, but not in the session store."""
+        return max(self.turns_over - self.turns_stored, 0)
+
+
+class WorkerEnd(FleetEnd):
+    """The end of the process. Input is written down as taken before the process gets it, so no worker ever repeats it."""
+
+    side = Side.WORKER
+
+    def __init__(
+        self,
+        claimed: Claimed,
+        *,
+        asked_at: float,
+        lease: float = LEASE_SECONDS,
+        margin: float = LEASE_MARGIN,
+        window: int = DEFAULT_WINDOW_BYTES,
+        keep_bytes: int = DEFAULT_KEEP_BYTES,
+        max_line_bytes: int = MAX_HELD_BYTES,
+    ) -> None:
+        super().__init__(
+            claimed.token,
+            writer=FleetWriter(last=claimed.out_last, taken=claimed.out_taken, window=window, keep_bytes=keep_bytes),
+            reader=FleetReader(cursor=claimed.in_taken, max_held_bytes=max_line_bytes),
+        )
+        self.lease: Lease = Lease(seconds=lease, margin=margin)
+        self.lease.granted(asked_at=asked_at)
+        self._waiting: deque[Arrival] = deque()
+        self._batch: list[Arrival] = []  # asked for
+        self._feeding: list[Arrival] = []  # written down, and not fed yet
+        self._fed = claimed.in_taken
+        self._begun = claimed.turns_begun
+        self._begun_fed = claimed.turns_begun
+        self._over = claimed.turns_over
+        self._stored = claimed.turns_stored
+        self._told = (claimed.turns_over, claimed.turns_stored)
+        self._reports_states = False
+        self._unstored = False
+        self.waiting_bytes: int = 0
+        """Bytes of input that have arrived and were not fed."""
+
+    # Input.
+
+    def arrived(self, entries: Iterable[Entry]) -> list[Arrival]:
+        """Queue what is new for the process, and return it. Raises as `FleetReader.take()` does."""
+        new = self.reader.take(entries)
+        self._waiting.extend(new)
+        self.waiting_bytes += sum(len(each.data) for each in new)
+        return new
+
+    def take_call(self) -> Take | None:
+        """Return the call that writes the next input down as taken; None when there is none, or the process has not got the last."""
+        if self._feeding or self._batch or not self._waiting:
+            return None
+        size, begun = 0, 0
+        while self._waiting and size < FEED_BYTES:
+            each = self._waiting.popleft()
+            size += len(each.data)
+            begun += sum(bool(_PROMPT.search(line)) for line in each.data.split(b"\n")) if each.kind == Kind.DATA else 0
+            self._batch.append(each)
+        self._begun += begun
+        return Take(self.side, self.token, self._batch[-1].number, self._begun if begun else None)
+
+    def _took(self, call: Take) -> None:
+        if self._batch and call.upto == self._batch[-1].number:
+            self._feeding, self._batch = self._batch, []
+            self._begun_fed = self._begun
+
+    def unanswered(self, call: Call) -> None:
+        """Note that the connection was lost. Input of an unanswered `take_call()` waits again."""
+        super().unanswered(call)
+        if isinstance(call, Take):
+            self._waiting.extendleft(reversed(self._batch))
+            self._batch = []
+            self._begun = self._begun_fed
+
+    def to_feed(self, now: float) -> list[Arrival]:
+        """Return the input that the process gets now; nothing while the lease does not hold."""
+        return self._feeding if self.lease.holds(now) else []
+
+    def fed(self) -> None:
+        """Note that the process has received the input of `to_feed()`."""
+        for each in self._feeding:
+            self.waiting_bytes -= len(each.data)
+            self._fed = each.number
+        self._feeding = []
+
+    @property
+    def fed_number(self) -> int:
+        """The number of the last entry that the process has received."""
+        return self._fed
+
+    @property
+    def unfed(self) -> list[Arrival]:
+        """What has arrived and the process has not received."""
+        return [*self._feeding, *self._batch, *self._waiting]
+
+    @property
+    def has_input(self) -> bool:
+        """True while input has arrived that the process has not received."""
+        return bool(self._waiting or self._batch or self._feeding)
+
+    # Output.
+
+    def begin(self, owner: Owner) -> None:
+        """Say first that this worker has the session. Turns of an earlier worker are over: they are told as uncertain, never repeated."""
+        self.writer.put_control(Kind.OWNER, msgspec.json.encode(owner))
+        self._over = self._begun
+
+    def say(self, data: bytes) -> None:
+        """Queue whole lines of the process, or the rest after its last newline. Notes the turns that they end."""
+        if b'"result"' in data or _STATE in data:
+            for line in data.split(b"\n"):
+                if _STATE in line:
+                    self._reports_states = True
+                    if _IDLE.search(line):
+                        self._turns_over(self._begun_fed)
+                elif not self._reports_states and _RESULT.search(line):
+                    self._turns_over(min(self._over + 1, self._begun_fed))
+        self.writer.put(data)
+
+    def _turns_over(self, over: int) -> None:
+        self._over = max(self._over, over)
+
+    def say_end(self, end: SessionEnd) -> None:
+        """Say how the session ended, after everything else."""
+        self.writer.put_control(Kind.END, msgspec.json.encode(end))
+        self._over = self._begun
+
+    def hold_turns(self, *, unstored: bool) -> None:
+        """Say whether a part of the transcript waits to be stored. A worker that takes the session reports the turns before it."""
+        self._unstored = unstored
+        if not unstored:
+            self._stored = self._over
+
+    @property
+    def busy(self) -> bool:
+        """True while a turn runs, or input waits."""
+        return self._begun > self._over or self.has_input
+
+    def append_call(self) -> Append | None:
+        """Return the next append, with the turns that are over once everything before is said; None when there is nothing to say."""
+        call = super().append_call()
+        if not self._unstored:
+            self._stored = self._over
+        if (self._over, self._stored) == self._told or (self.writer.is_appending and call is None):
+            return call
+        if call is None:
+            return Append(self.side, self.token, self.writer.said + 1, (), self._over, self._stored)
+        if call.first + len(call.entries) - 1 == self.writer.last:
+            return msgspec.structs.replace(call, turns=self._over, stored=self._stored)
+        return call
+
+    def answered(self, call: Call, reply: Reply, *, asked_at: float, now: float) -> None:
+        """Note the answer to `call`. Raises as `FleetEnd.answered()` does."""
+        super().answered(call, reply, asked_at=asked_at, now=now)
+        if isinstance(call, Append) and isinstance(reply, Appended) and call.turns is not None and call.stored is not None:
+            self._told = (call.turns, call.stored)
+
+    def _synced(self, reply: Synced, *, now: float) -> None:
+        before = self.reader.cursor
+        super()._synced(reply, now=now)
+        if self.reader.cursor < before:  # what an older client said, and nothing has taken, is forgotten
+            self._waiting = deque(each for each in self._waiting if each.number <= self.reader.cursor)
+            self.waiting_bytes = sum(len(each.data) for each in (*self._waiting, *self._feeding))
+
+    def _renewed(self, asked_at: float) -> None:
+        self.lease.granted(asked_at=asked_at)
+
+
+_Said = TypeVar("_Said", Owner, SessionEnd)
+
+
+def decode_struct(data: bytes, kind: type[_Said]) -> _Said:
+    """Return what a worker said about itself or the end. Raises `ProtocolError` for what no worker says."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        raise ProtocolError(f"what the worker said cannot be read: {exc}", code="fleet.malformed") from exc

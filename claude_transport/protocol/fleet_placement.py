@@ -1,0 +1,92 @@
+"""Which worker of a fleet takes a session: the one with the needed labels that had its workspace, else the least loaded one.
+
+Pure functions on the table of workers. Every worker and every client comes to the same answer from the same table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+NODE_SECONDS: Final = 15.0
+"""Seconds after its last heartbeat at which a worker counts as gone."""
+
+PATIENCE_SECONDS: Final = 2.0
+"""Seconds for which a session is left to each better worker. Then the next one may take it."""
+
+_MAX_NODE_BYTES: Final = 4096
+"""The most bytes of the record of a worker. A larger one was not written by a worker."""
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A worker as the others see it: its name, how many sessions it may and does have, its labels, and its last heartbeat.
+
+    `seen` is in seconds of the broker's clock. A `draining` worker takes no more sessions. `versions` are those of the formats that it
+    can read.
+    """
+
+    id: str
+    capacity: int = 1
+    load: int = 0
+    labels: Sequence[str] = ()
+    seen: float = 0.0
+    draining: bool = False
+    versions: Sequence[int] = (1,)
+    library: str = ""
+
+    @property
+    def room(self) -> int:
+        """How many more sessions it can take."""
+        return 0 if self.draining else max(self.capacity - self.load, 0)
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a session needs: labels that its worker must have, a workspace, and the options that the client has chosen.
+
+    `trace` is the W3C trace context, `answers` lists what the client answers, `owner` names the token that `proof` proves.
+    """
+
+    labels: Sequence[str] = ()
+    workspace: str = ""
+    options: Mapping[str, Any] = {}
+    trace: Mapping[str, str] = {}
+    answers: Sequence[str] = ()
+    version: int = 1
+
+
+def decode_node(data: bytes) -> Node | None:
+    """Return the worker of a record; None for a record that no worker has written."""
+    if len(data) > _MAX_NODE_BYTES:
+        return None
+    try:
+        return msgspec.json.decode(data, type=Node)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def may_have(node: Node, wanted: Wanted) -> bool:
+    """Return whether `node` can run the session at all: it has every label, and reads the format."""
+    return set(wanted.labels) <= set(node.labels) and wanted.version in node.versions
+
+
+def rank_nodes(nodes: Iterable[Node], wanted: Wanted, *, now: float, home: str | None = None) -> list[Node]:
+    """Return the workers that can take a session, the best first.
+
+    Args:
+        nodes: all workers.
+        wanted: what the session needs.
+        now: seconds of the broker's clock.
+        home: the worker that had the workspace last. It comes first as long as it lives and has room.
+    """
+    fit = [node for node in nodes if node.room and may_have(node, wanted) and now - node.seen < NODE_SECONDS]
+    return sorted(fit, key=lambda node: (node.id != home, node.load / node.capacity, -node.room, node.id))
+
+
+def wait_for_better(ranked: Sequence[Node], me: str) -> float | None:
+    """Return the seconds for which the worker `me` leaves a waiting session to better ones; None when it cannot take it at all."""
+    for place, node in enumerate(ranked):
+        if node.id == me:
+            return place * PATIENCE_SECONDS
+    return None

@@ -1,0 +1,220 @@
+"""The scripts that the broker of a fleet runs, and the names of its keys. Each script runs as a whole or not at all.
+
+The fields of a session's hash have short names, because there may be many thousands of idle sessions:
+
+* `v` the version of the format, `s` the state (`new`, `live`, `ended`), `x` 1 when the session should stop
+* of the worker: `we` its token, `wb` the last number of `out` before it, `wo` the last number of `out`, `wi` how far it has taken `in`,
+  `wn` its name, `wu` the end of its lease in milliseconds of the broker's clock
+* of the client: `ce`, `cb`, `ci`, `co` and `cu` likewise
+* `tt` turns that have begun, `td` turns that are over, `ts` those of them whose transcript is stored
+* `kp` entries of `out` that stay after they were taken, `sid` the id of the conversation
+* `q` what the client asked for (labels, workspace, options), `k` the digest of what a client shows to come back, `p` the proof of its token
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_OPEN: Final = """
+local function num(text) return tonumber(string.match(text or '', '^%d+')) or 0 end
+local function text(number) return string.format('%.0f', number) end
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+"""
+
+CREATE: Final = (
+    _OPEN
+    + """
+-- KEYS: hash. ARGV: token, milliseconds of the client's lease, milliseconds until an unclaimed session is forgotten, (field, value)*
+local there = redis.call('HGET', KEYS[1], 'ce')
+if there then
+    if there == ARGV[1] then return {'OK'} end
+    return {'EXISTS'}
+end
+redis.call('HSET', KEYS[1], 's', 'new', 'we', '0.', 'wb', 0, 'wo', 0, 'wi', 0, 'wu', 0,
+    'ce', ARGV[1], 'cb', 0, 'ci', 0, 'co', 0, 'cu', text(now + ARGV[2]), unpack(ARGV, 4))
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+return {'OK'}
+"""
+)
+
+ATTACH: Final = (
+    _OPEN
+    + """
+-- KEYS: hash. ARGV: nonce, milliseconds of the lease, what was shown to come back
+local m = redis.call('HMGET', KEYS[1], 'ce', 'k', 'ci', 'wi', 'co', 'wo', 'we', 's', 'wb')
+if not m[1] then return {'GONE'} end
+if (m[2] or '') ~= '' and redis.sha1hex(ARGV[3]) ~= m[2] then return {'DENIED'} end
+local token = m[1]
+if string.match(token, '%.(.*)$') ~= ARGV[1] then
+    token = text(num(token) + 1) .. '.' .. ARGV[1]
+    redis.call('HSET', KEYS[1], 'ce', token, 'cb', m[3], 'cu', text(now + ARGV[2]))
+end
+return {'OK', token, m[3], m[4], m[5], m[6], m[7], m[8]}
+"""
+)
+
+CLAIM: Final = (
+    _OPEN
+    + """
+-- KEYS: hash, in, out. ARGV: nonce, node, milliseconds of the lease
+local m = redis.call('HMGET', KEYS[1], 'we', 's', 'wu', 'wn', 'wo')
+if not m[1] then return {'GONE'} end
+if m[2] == 'ended' then return {'ENDED'} end
+if string.match(m[1], '%.(.*)$') ~= ARGV[1] then
+    if tonumber(m[3]) > now then return {'HELD', m[4] or '', text(tonumber(m[3]) - now)} end
+    redis.call('HSET', KEYS[1], 'we', text(num(m[1]) + 1) .. '.' .. ARGV[1], 'wb', m[5], 'wn', ARGV[2], 's', 'live')
+    for index = 1, 3 do redis.call('PERSIST', KEYS[index]) end
+end
+redis.call('HSET', KEYS[1], 'wu', text(now + ARGV[3]))
+return {'OK', redis.call('HGETALL', KEYS[1])}
+"""
+)
+
+APPEND: Final = (
+    _OPEN
+    + """
+-- KEYS: hash, stream. ARGV: side, token, number of the first, turns that are over or '', turns that are stored or '', (kind, data)*
+local last_of, taken_of = 'ci', 'wi'
+if ARGV[1] == 'w' then last_of, taken_of = 'wo', 'co' end
+local m = redis.call('HMGET', KEYS[1], ARGV[1] .. 'e', last_of, taken_of)
+if not m[1] then return {'GONE'} end
+if m[1] ~= ARGV[2] then return {'FENCED', m[1]} end
+local last, number = tonumber(m[2]), tonumber(ARGV[3])
+if number > last + 1 then return {'GAP', last, tonumber(m[3])} end
+for at = 6, #ARGV, 2 do
+    if number > last then
+        redis.call('XADD', KEYS[2], text(number) .. '-0', 'e', ARGV[2], 'k', ARGV[at], 'd', ARGV[at + 1])
+        last = number
+    end
+    number = number + 1
+end
+redis.call('HSET', KEYS[1], last_of, text(last))
+if ARGV[4] ~= '' then redis.call('HSET', KEYS[1], 'td', ARGV[4]) end
+if ARGV[5] ~= '' then redis.call('HSET', KEYS[1], 'ts', ARGV[5]) end
+return {'OK', last, tonumber(m[3])}
+"""
+)
+
+TAKE: Final = (
+    _OPEN
+    + """
+-- KEYS: hash, the stream that is read. ARGV: side, token, number, turns that have begun or ''
+local taken_of = 'co'
+if ARGV[1] == 'w' then taken_of = 'wi' end
+local m = redis.call('HMGET', KEYS[1], ARGV[1] .. 'e', taken_of, 'kp')
+if not m[1] then return {'GONE'} end
+if m[1] ~= ARGV[2] then return {'FENCED', m[1]} end
+local upto = tonumber(ARGV[3])
+if upto > tonumber(m[2]) then
+    redis.call('HSET', KEYS[1], taken_of, ARGV[3])
+    local oldest = upto + 1
+    if ARGV[1] == 'c' then oldest = oldest - tonumber(m[3] or '0') end
+    if oldest > 1 then redis.call('XTRIM', KEYS[2], 'MINID', text(oldest) .. '-0') end
+end
+if ARGV[4] ~= '' then redis.call('HSET', KEYS[1], 'tt', ARGV[4]) end
+return {'OK'}
+"""
+)
+
+SYNC: Final = (
+    _OPEN
+    + """
+-- KEYS: hash. ARGV: side, token, cursor, token of the other end as it was seen
+local other, last_of, taken_of, own_last, own_taken = 'w', 'wo', 'co', 'ci', 'wi'
+if ARGV[1] == 'w' then other, last_of, taken_of, own_last, own_taken = 'c', 'ci', 'wi', 'wo', 'co' end
+local m = redis.call('HMGET', KEYS[1], ARGV[1] .. 'e', other .. 'e', other .. 'b', last_of, taken_of, own_last, own_taken)
+if not m[1] then return {'GONE'} end
+if m[1] ~= ARGV[2] then return {'FENCED', m[1]} end
+local token, base, cursor, seen = m[2], tonumber(m[3]), tonumber(ARGV[3]), ARGV[4]
+local lifts = seen == token
+if seen ~= '' and not lifts and num(seen) >= num(token) then
+    -- the broker has lost that this other end was admitted: whoever it admits next is newer than both
+    token, lifts = text(num(seen)) .. '.lost', true
+    redis.call('HSET', KEYS[1], other .. 'e', token)
+    if other == 'w' then redis.call('HSET', KEYS[1], 'wu', 0) end
+end
+if lifts and cursor > tonumber(m[4]) then
+    -- the broker has lost entries that were read: nothing may take their numbers
+    redis.call('HSET', KEYS[1], last_of, ARGV[3])
+    if token ~= seen then base = cursor redis.call('HSET', KEYS[1], other .. 'b', ARGV[3]) end
+    if cursor > tonumber(m[5]) then redis.call('HSET', KEYS[1], taken_of, ARGV[3]) end
+end
+return {'OK', token, base, tonumber(m[6]), tonumber(m[7])}
+"""
+)
+
+RENEW: Final = (
+    _OPEN
+    + """
+-- KEYS: hash. ARGV: side, token, milliseconds
+local other = 'w'
+if ARGV[1] == 'w' then other = 'c' end
+local m = redis.call('HMGET', KEYS[1], ARGV[1] .. 'e', other .. 'u', 'x')
+if not m[1] then return {'GONE'} end
+if m[1] ~= ARGV[2] then return {'FENCED', m[1]} end
+redis.call('HSET', KEYS[1], ARGV[1] .. 'u', text(now + ARGV[3]))
+return {'OK', tonumber(m[2] or '0') - now, tonumber(m[3] or '0')}
+"""
+)
+
+RELEASE: Final = (
+    _OPEN
+    + """
+-- KEYS: hash, in, out. ARGV: token, state, milliseconds until an ended session is forgotten
+local token = redis.call('HGET', KEYS[1], 'we')
+if not token then return {'GONE'} end
+if token ~= ARGV[1] then return {'FENCED', token} end
+redis.call('HSET', KEYS[1], 's', ARGV[2], 'wu', 0)
+if ARGV[2] == 'ended' then
+    for index = 1, 3 do redis.call('PEXPIRE', KEYS[index], ARGV[3]) end
+end
+return {'OK'}
+"""
+)
+
+DISCARD: Final = (
+    _OPEN
+    + """
+-- KEYS: hash, in, out. ARGV: token of the client. Forgets a session that no worker has taken.
+local m = redis.call('HMGET', KEYS[1], 'ce', 's')
+if not m[1] then return {'GONE'} end
+if m[1] ~= ARGV[1] then return {'FENCED', m[1]} end
+if m[2] ~= 'new' then return {'LIVE'} end
+redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])
+return {'OK'}
+"""
+)
+
+
+class FleetKeys:
+    """The keys of a fleet. All of one session have one hash tag, so that a script finds them on one node of a cluster."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self.sessions: str = f"{{{prefix}}}:sessions"
+        """Sorted set: each session that has not ended, by the end of its lease. Those whose lease has ended wait for a worker."""
+        self.nodes: str = f"{{{prefix}}}:nodes"
+        """Hash: each worker by its name."""
+        self.homes: str = f"{{{prefix}}}:homes"
+        """Hash: the worker that had a workspace last."""
+
+    def meta(self, session: str) -> str:
+        """Return the key of the hash of a session."""
+        return f"{{{self._prefix}:{session}}}:meta"
+
+    def incoming(self, session: str) -> str:
+        """Return the key of the stream that the client writes."""
+        return f"{{{self._prefix}:{session}}}:in"
+
+    def outgoing(self, session: str) -> str:
+        """Return the key of the stream that the worker writes."""
+        return f"{{{self._prefix}:{session}}}:out"
+
+    def setup(self, session: str) -> str:
+        """Return the key of the hash with the requests that set a session up."""
+        return f"{{{self._prefix}:{session}}}:setup"
+
+    def inbox(self, node: str) -> str:
+        """Return the key of the stream that wakes a worker."""
+        return f"{{{self._prefix}}}:node:{node}"

@@ -1,0 +1,513 @@
+"""`Broker`: the connection to the Redis or Valkey server of a fleet, and `Carrier`, which carries out the calls of one end of a session.
+
+The client is that of coredis, which is imported inside functions. A lost connection is made again in the background; each call that it
+cuts raises `BrokerCut`. What a cut means for a session is decided in `claude_transport.protocol.fleet`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import logging
+import re
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+import anyio
+import anyio.lowlevel
+from anyio.abc import ByteStream
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from claude_transport.background import BackgroundTask
+from claude_transport.backoff import Backoff
+from claude_transport.errors import (
+    AuthenticationError,
+    ClaudeTransportError,
+    CLIConnectionError,
+    ConfigurationError,
+    ConnectionLost,
+    ProtocolError,
+)
+from claude_transport.protocol.fleet import (
+    Append,
+    Appended,
+    Call,
+    Entry,
+    Fenced,
+    Gap,
+    Gone,
+    Renew,
+    Renewed,
+    Reply,
+    Side,
+    Sync,
+    Synced,
+    Take,
+    Taken,
+)
+from claude_transport.protocol.fleet_ends import FleetEnd
+from claude_transport.protocol.fleet_scripts import APPEND, RENEW, SYNC, TAKE, FleetKeys
+from claude_transport.streams.inflow import Wakeup
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+DEFAULT_PREFIX: Final = "claude-fleet"
+
+CALL_TIMEOUT: Final = 5.0
+"""Seconds for one call of the broker. A broker that is silent for longer counts as lost."""
+
+READ_BLOCK: Final = 2.0
+"""Seconds for which the broker holds a read that finds nothing."""
+
+_READ_ENTRIES: Final = 64
+"""Entries of one stream that are read at once."""
+
+_BACKOFF: Final = Backoff(first=0.05, factor=2.0, maximum=1.0)
+"""Delays between attempts to reach a broker that was lost."""
+
+_POLL: Final = Backoff(first=0.005, factor=2.0, maximum=0.25, jitter=0)
+"""Delays between questions whether the reader of a full stream has taken something."""
+
+_PREFIX: Final = re.compile(r"[\w:.-]{1,64}", re.ASCII)
+_NUMBER: Final = re.compile(rb"\A(\d{1,15})-0\Z")
+
+_TRANSIENT: Final = ("OOM", "LOADING", "MISCONF", "BUSY", "READONLY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "NOREPLICAS", "UNBLOCKED")
+"""What a broker says that will take the call later: it is out of memory, reads its file, or changes its role."""
+
+
+class BrokerCut(Exception):
+    """The call was cut: it may or may not have been carried out. The broker is being reached again."""
+
+
+class BrokerAddress:
+    """The parts of a URL `redis://user:password@host:port/database?prefix=…`, or `rediss://…` for TLS. Its text has no password.
+
+    Raises:
+        ConfigurationError: the URL is not one of a broker, or the extra `redis` is not installed.
+    """
+
+    def __init__(self, url: str, *, ssl_context: ssl.SSLContext | None = None) -> None:
+        parts, port = _split(url)
+        query = dict(parse_qsl(parts.query))
+        self.prefix: str = query.pop("prefix", DEFAULT_PREFIX)
+        if query or parts.fragment:
+            raise ConfigurationError("the URL of a broker may have one parameter, prefix", option="url")
+        if not _PREFIX.fullmatch(self.prefix):
+            raise ConfigurationError("prefix may have up to 64 letters, digits and _ : . -", option="prefix")
+        database = parts.path.strip("/") or "0"
+        if not database.isdecimal() or len(database) > 5:
+            raise ConfigurationError("the path of the URL is the number of a database, such as /0", option="url")
+        if ssl_context is not None and parts.scheme != "rediss":
+            raise ConfigurationError("ssl_context needs rediss://", option="ssl_context")
+        try:
+            import coredis  # noqa: F401 - only whether it is there
+        except ImportError as exc:
+            raise ConfigurationError("a fleet needs the extra redis: pip install 'claude-transport[redis]'", option="url") from exc
+        self.host, self.port = parts.hostname or "", port or 6379
+        self.database = int(database)
+        self._user = unquote(parts.username) if parts.username else None
+        self._password = unquote(parts.password) if parts.password else None
+        self._ssl_context = (ssl_context or ssl.create_default_context()) if parts.scheme == "rediss" else None
+        self._scheme = parts.scheme
+
+    def __str__(self) -> str:
+        return f"{self._scheme}://{self.host}:{self.port}/{self.database}"
+
+    __repr__ = __str__
+
+    def client(self) -> Any:
+        """Return a client of coredis, which is not connected yet."""
+        import coredis
+        from coredis.connection import TCPLocation
+        from coredis.pool import ConnectionPool
+        from coredis.retry import NoRetryPolicy
+
+        pool: Any = ConnectionPool(
+            connection_class=_tidy_connection(),
+            location=TCPLocation(self.host, self.port),
+            db=self.database,
+            username=self._user,
+            password=self._password,
+            ssl_context=self._ssl_context,
+            connect_timeout=CALL_TIMEOUT,
+        )
+        return coredis.Redis(connection_pool=pool, retry_policy=NoRetryPolicy())
+
+    def without_password(self, text: str) -> str:
+        """Return `text` without the password, which a client may repeat."""
+        return text.replace(self._password, "***") if self._password else text
+
+
+def _split(url: str) -> tuple[SplitResult, int | None]:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except (ValueError, AttributeError, TypeError):
+        raise ConfigurationError("the host or the port of the broker's URL cannot be read", option="url") from None
+    if parts.scheme not in ("redis", "rediss") or not parts.hostname:
+        raise ConfigurationError("the URL of a broker is redis://host:port/database, or rediss://… for TLS", option="url")
+    return parts, port
+
+
+@functools.cache
+def _tidy_connection() -> Any:
+    """Return a class of connections that leaves nothing open when the server cannot be reached."""
+    from coredis.connection import TCPConnection
+
+    class TidyConnection(TCPConnection):
+        async def _connect(self) -> ByteStream:
+            try:
+                return await super()._connect()
+            except BaseException:
+                for each in vars(self).values():
+                    if isinstance(each, MemoryObjectReceiveStream | MemoryObjectSendStream):
+                        each.close()
+                raise
+
+    return TidyConnection
+
+
+class Broker:
+    """A connection to the server of a fleet that is made again whenever it is lost. Use it with `start()` and `aclose()`.
+
+    `generation` grows with each loss: what was known before it has to be asked again.
+    """
+
+    def __init__(self, address: BrokerAddress) -> None:
+        self.address: BrokerAddress = address
+        self.keys: FleetKeys = FleetKeys(address.prefix)
+        self.generation: int = 0
+        self._client: Any = None
+        self._failure: Exception | None = None
+        self._changed = Wakeup()
+        self._dropped = Wakeup()
+        self._task: BackgroundTask | None = None
+        self._closing = False
+        self._shas: dict[str, str] = {}
+
+    async def start(self, *, timeout: float) -> None:
+        """Connect. Returns when the server has answered.
+
+        Raises:
+            AuthenticationError: the server does not accept the user or the password.
+            CLIConnectionError: the server was not reached within `timeout` seconds.
+        """
+        self._task = BackgroundTask.spawn(self._run, name=f"broker {self.address}", at_end=self._changed.fire)
+        try:
+            with anyio.move_on_after(timeout):
+                while self._client is None and self._failure is None:
+                    await self._changed.wait()
+        finally:
+            if self._client is None:
+                await self.aclose()
+        if self._client is None:
+            raise self._error()
+
+    def _error(self) -> CLIConnectionError:
+        said = self.address.without_password(f"{type(self._failure).__name__}: {self._failure}") if self._failure else "no answer"
+        if type(self._failure).__name__ in ("AuthenticationError", "AuthorizationError") or "WRONGPASS" in said or "NOAUTH" in said:
+            return AuthenticationError(f"{self.address} does not accept the user or the password")
+        return CLIConnectionError(f"{self.address} cannot be reached: {said}", code="fleet.broker_unreachable")
+
+    async def aclose(self) -> None:
+        """Close the connection. A cancelled call still closes."""
+        self._closing = True
+        self._dropped.fire()
+        self._changed.fire()
+        if self._task is not None:
+            self._task.cancel()
+            await self._task.join()
+
+    async def _run(self) -> None:
+        retry = 0
+        while not self._closing:
+            try:
+                async with self.address.client() as client:
+                    with anyio.fail_after(CALL_TIMEOUT):
+                        await client.ping()
+                    self._client, self._failure, retry = client, None, 0
+                    self._changed.fire()
+                    while self._client is client and not self._closing:
+                        await self._dropped.wait()
+            except Exception as exc:  # noqa: BLE001 - a task group inside wraps each error in a group
+                self._failure = first_of(exc)
+                logger.info("%s: the connection was lost (%s)", self.address, type(self._failure).__name__)
+            finally:
+                self._drop(self._client)
+            if not self._closing:
+                await anyio.sleep(_BACKOFF.delay(retry))
+                retry += 1
+
+    def _drop(self, client: Any) -> None:
+        """Give `client` up, when it is the one in use."""
+        if client is not None and client is self._client:
+            self._client = None
+            self.generation += 1
+            self._dropped.fire()
+        self._changed.fire()
+
+    async def reached(self, *, patience: float) -> None:
+        """Wait until the broker can be called, at most `patience` seconds.
+
+        Raises:
+            ConnectionLost: it cannot (`fleet.broker_lost`).
+        """
+        with anyio.move_on_after(patience):
+            while self._client is None and not self._closing:
+                await self._changed.wait()
+        if self._client is None:
+            raise ConnectionLost(f"{self.address} was not reached again in {patience:g} s", code="fleet.broker_lost")
+
+    @contextlib.asynccontextmanager
+    async def _using(self, *, timeout: float) -> AsyncIterator[Any]:
+        client = self._client
+        if client is None:
+            await anyio.lowlevel.checkpoint()
+            raise BrokerCut("the broker is not connected")
+        try:
+            with anyio.fail_after(timeout):
+                yield client
+        except (ClaudeTransportError, BrokerCut):
+            raise
+        except Exception as exc:
+            failure = first_of(exc)
+            if not _is_of_the_broker(failure):
+                raise
+            said = self.address.without_password(str(failure))
+            name = type(failure).__name__
+            is_answer = name in (
+                "ResponseError",
+                "NoScriptError",
+                "StreamConsumerGroupError",
+                "AuthorizationError",
+                "WrongTypeError",
+                "DataError",
+            )
+            if is_answer and not said.startswith(_TRANSIENT):
+                raise ProtocolError(f"{self.address} refused a call: {name}: {said}", code="fleet.refused") from None
+            if not is_answer or said.startswith(("READONLY", "LOADING", "MASTERDOWN")):
+                self._drop(client)
+            logger.debug("%s: a call was cut: %s: %s", self.address, name, said)
+            raise BrokerCut(f"{name}: {said}") from None
+
+    async def script(self, text: str, keys: Sequence[str], args: Sequence[Any], *, timeout: float = CALL_TIMEOUT) -> list[Any]:
+        """Run a script. Returns its answer, a list that begins with a word.
+
+        Raises:
+            BrokerCut: the connection was lost, or the broker takes no writes now.
+            ProtocolError: the broker refused it.
+        """
+        sha = self._shas.get(text)
+        if sha is None:
+            sha = self._shas[text] = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+        async with self._using(timeout=timeout) as client:
+            try:
+                answer = await client.evalsha(sha, keys=keys, args=args)
+            except Exception as exc:
+                if type(first_of(exc)).__name__ != "NoScriptError":
+                    raise
+                answer = await client.eval(text, keys=keys, args=args)
+        if not isinstance(answer, list) or not answer:
+            raise ProtocolError("a script of the broker has given no list", code="fleet.malformed")
+        return answer
+
+    async def command(self, name: str, *args: Any, timeout: float = CALL_TIMEOUT, **options: Any) -> Any:
+        """Call the method `name` of the client. Raises as `script()` does."""
+        async with self._using(timeout=timeout) as client:
+            return await getattr(client, name)(*args, **options)
+
+    async def call(self, session: str, call: Call) -> Reply:
+        """Carry out one call of an end of `session`. Raises as `script()` does."""
+        meta = self.keys.meta(session)
+        match call:
+            case Append():
+                stream = self.keys.outgoing(session) if call.side == Side.WORKER else self.keys.incoming(session)
+                args: list[Any] = [call.side.value, call.token, call.first]
+                args += ("" if each is None else each for each in (call.turns, call.stored))
+                for kind, data in call.entries:
+                    args += (kind, data)
+                return _reply(call, await self.script(APPEND, [meta, stream], args))
+            case Take():
+                stream = self.keys.incoming(session) if call.side == Side.WORKER else self.keys.outgoing(session)
+                turns = "" if call.turns is None else call.turns
+                return _reply(call, await self.script(TAKE, [meta, stream], [call.side.value, call.token, call.upto, turns]))
+            case Sync():
+                return _reply(call, await self.script(SYNC, [meta], [call.side.value, call.token, call.cursor, call.seen]))
+            case Renew():
+                return _reply(call, await self.script(RENEW, [meta], [call.side.value, call.token, int(call.seconds * 1000)]))
+
+    async def read(
+        self, cursors: Mapping[str, str], *, block: float = READ_BLOCK, count: int = _READ_ENTRIES
+    ) -> dict[str, list[tuple[bytes, Any]]]:
+        """Wait for entries behind the cursors, at most `block` seconds. Returns (id, fields) by key of the stream.
+
+        Raises as `script()` does.
+        """
+        found = await self.command("xread", dict(cursors), count=count, block=max(1, int(block * 1000)), timeout=block + CALL_TIMEOUT)
+        return {text_of(key): [(bytes_of(each[0]), each[1]) for each in entries] for key, entries in (found or {}).items()}
+
+
+def _is_of_the_broker(failure: Exception) -> bool:
+    """Return whether an error came from the connection or the server, and not from a mistake in a program."""
+    from coredis.exceptions import RedisError
+
+    gone = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, OSError, RedisError)
+    return isinstance(failure, gone) or failure.__class__ is RuntimeError
+
+
+def _reply(call: Call, answer: list[Any]) -> Reply:
+    try:
+        word, rest = text_of(answer[0]), answer[1:]
+        if word == "GONE":
+            return Gone()
+        if word == "FENCED":
+            return Fenced(text_of(rest[0]))
+        if word == "GAP":
+            return Gap(int(rest[0]), int(rest[1]))
+        match call:
+            case Append():
+                return Appended(int(rest[0]), int(rest[1]))
+            case Take():
+                return Taken()
+            case Sync():
+                return Synced(text_of(rest[0]), int(rest[1]), int(rest[2]), int(rest[3]))
+            case Renew():
+                return Renewed(int(rest[0]) / 1000, stop=bool(rest[1]))
+    except (IndexError, TypeError, ValueError) as exc:
+        raise ProtocolError("a script of the broker has given another answer", code="fleet.malformed") from exc
+
+
+def decode_entry(identifier: bytes, fields: Any) -> Entry:
+    """Return an entry that was read. Raises `ProtocolError` for one that no end writes."""
+    try:
+        (number,) = _NUMBER.findall(identifier)
+        return Entry(int(number), text_of(fields[b"e"]), text_of(fields[b"k"]), bytes_of(fields[b"d"]))
+    except (KeyError, TypeError, ValueError) as exc:
+        raise ProtocolError("an entry of the session cannot be read: no end of a fleet has written it", code="fleet.malformed") from exc
+
+
+def text_of(value: Any) -> str:
+    """Return what the broker gave as text."""
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def bytes_of(value: Any) -> bytes:
+    """Return what the broker gave as bytes."""
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+def first_of(exc: BaseException) -> Exception:
+    """Return the first plain error of nested groups."""
+    while isinstance(exc, BaseExceptionGroup):
+        exc = exc.exceptions[0]
+    return exc if isinstance(exc, Exception) else RuntimeError(type(exc).__name__)
+
+
+class Carrier:
+    """Carries out the calls of one end of a session, and makes them again after a lost connection.
+
+    Args:
+        broker: the connection.
+        session: the id of the session.
+        end: the end.
+        patience: seconds for which a lost broker is waited for.
+        on_change: called after each answer: there may be room, or input.
+    """
+
+    def __init__(self, broker: Broker, session: str, end: FleetEnd, *, patience: float, on_change: Callable[[], object]) -> None:
+        self._broker = broker
+        self._session = session
+        self.end: FleetEnd = end
+        self._patience = patience
+        self.on_change: Callable[[], object] = on_change
+        self._generation = broker.generation
+        self._syncing = anyio.Lock()
+        self._output = Wakeup()
+
+    def wake(self) -> None:
+        """Tell that the end has something to say."""
+        self._output.fire()
+
+    @property
+    def is_current(self) -> bool:
+        """True while both streams were compared since the last loss of the connection: what is read now belongs to the cursor."""
+        return self._generation == self._broker.generation
+
+    async def compare(self) -> None:
+        """Compare both streams, if the connection was lost since the last time. Raises as `carry_out()` does."""
+        if not self.is_current:
+            await self._resync()
+
+    async def carry_out(self, call: Call) -> bool:
+        """Carry out one call. Returns False when it was cut; both streams were compared then, and the next call may differ.
+
+        Raises:
+            ConnectionLost: this end is over, or the broker was not reached again in time.
+            ReplayGap, ProtocolError: see `FleetEnd.answered()`.
+        """
+        if not self.is_current:
+            self.end.unanswered(call)
+            await self._resync()
+            return False
+        asked_at = anyio.current_time()
+        try:
+            reply = await self._broker.call(self._session, call)
+        except BaseException as exc:
+            self.end.unanswered(call)
+            if not isinstance(exc, BrokerCut):
+                raise
+            await self._resync(cut=True)
+            return False
+        self.end.answered(call, reply, asked_at=asked_at, now=anyio.current_time())
+        self.on_change()
+        return True
+
+    async def _resync(self, *, cut: bool = False) -> None:
+        """Compare both streams once the broker is reached again."""
+        give_up = anyio.current_time() + self._patience
+        async with self._syncing:
+            retry = 0
+            while cut or self._generation != self._broker.generation:
+                if cut:
+                    await anyio.sleep(_BACKOFF.delay(retry))
+                    retry += 1
+                left = give_up - anyio.current_time()
+                await self._broker.reached(patience=max(left, 0))
+                if left <= 0:
+                    raise ConnectionLost(f"{self._broker.address} took no call for {self._patience:g} s", code="fleet.broker_lost")
+                generation, call, asked_at = self._broker.generation, self.end.sync_call(), anyio.current_time()
+                try:
+                    reply = await self._broker.call(self._session, call)
+                except BrokerCut:
+                    cut = True
+                    continue
+                self.end.answered(call, reply, asked_at=asked_at, now=anyio.current_time())
+                self._generation, cut = generation, False
+        self.on_change()
+        self._output.fire()
+
+    async def append_all(self) -> None:
+        """Append what the end says, for ever. Raises as `carry_out()` does."""
+        retry = 0
+        while True:
+            await self.compare()
+            call = self.end.append_call()
+            if call is not None:
+                await self.carry_out(call)
+                retry = 0
+            elif self.end.writer.waits_for_reader:
+                await anyio.sleep(_POLL.delay(min(retry, 10)))
+                retry += 1
+                await self.carry_out(self.end.sync_call())
+            else:
+                await self._output.wait()
+
+    async def drain(self, *, timeout: float) -> bool:
+        """Append what is left to say, for at most `timeout` seconds, when `append_all()` does not run. Returns whether all was said."""
+        with anyio.move_on_after(timeout):
+            while (call := self.end.append_call()) is not None:
+                await self.carry_out(call)
+        return not self.end.writer.has_unsaid

@@ -1,0 +1,540 @@
+"""A session of a fleet as a byte stream: `FleetConnectable` begins one or comes back to one, and `FleetStream` is the client's end of it.
+
+The rules are in `claude_transport.protocol.fleet_ends`, the connection is in `streams/broker.py`. The worker's end is in `fleet/`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import hmac
+import logging
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NoReturn
+
+import anyio
+import anyio.lowlevel
+import msgspec
+from anyio.abc import ByteStream, ByteStreamConnectable
+
+from claude_transport.background import BackgroundTask
+from claude_transport.errors import (
+    AuthenticationError,
+    ClaudeTransportError,
+    CLIConnectionError,
+    ConfigurationError,
+    ConnectionLost,
+    ConnectTimeout,
+    ProcessError,
+    ProtocolError,
+    ReplayGap,
+    UsageError,
+)
+from claude_transport.printable import printable
+from claude_transport.protocol.fleet import DEFAULT_WINDOW_BYTES, Arrival, Kind, Owner, SessionEnd
+from claude_transport.protocol.fleet_ends import ClientEnd, decode_struct
+from claude_transport.protocol.fleet_placement import Node, Wanted, decode_node, rank_nodes
+from claude_transport.protocol.fleet_scripts import ATTACH, CREATE, DISCARD
+from claude_transport.protocol.fleet_takeover import OpenRequests
+from claude_transport.streams.address import StreamAttribute
+from claude_transport.streams.broker import READ_BLOCK, Broker, BrokerAddress, BrokerCut, Carrier, bytes_of, decode_entry, text_of
+from claude_transport.streams.inflow import Wakeup
+from claude_transport.streams.link import LinkInbox
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+DEFAULT_START_TIMEOUT: Final = 60.0
+"""Seconds for a worker to take a session and start its process, waiting in the queue included."""
+
+CLIENT_LEASE: Final = 60.0
+"""Seconds after which a client that is silent counts as gone. Its session then ends, unless another client has come."""
+
+TAKEOVER_SECONDS: Final = 60.0
+"""Seconds for which a session without a worker is waited for."""
+
+_UNCLAIMED_SECONDS: Final = 24 * 3600
+"""Seconds for which the broker keeps a session that no worker has taken."""
+
+_TAKE_DELAY: Final = 0.01
+"""Seconds that telling the broker what was read is delayed."""
+
+_CLOSE_SHARE: Final = 0.25
+"""The part of the closing time in which input that the broker has not got may still go out."""
+
+
+class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Which session is wanted: a new one as `wanted` says, or the running one with the id `session`, behind the entry `since`.
+
+    `keep` is how many entries of the output stay in the broker after they were read.
+
+    `token` proves who asks. Neither it nor anything that it can be found from gets into the broker.
+    """
+
+    session: str | None = None
+    since: int | None = None
+    token: str | None = None
+    wanted: Wanted = Wanted()
+    keep: int = 0
+
+
+def prove(token: str, message: str) -> str:
+    """Return what only one with `token` can say about `message`. Workers know the SHA-256 of the token, which is the key."""
+    return prove_with(hashlib.sha256(token.encode()).digest(), message)
+
+
+def prove_with(digest: bytes, message: str) -> str:
+    """Return the same from the SHA-256 of the token."""
+    return hmac.new(digest, message.encode(), hashlib.sha256).hexdigest()
+
+
+class FleetConnectable(ByteStreamConnectable):
+    """Opens a `FleetStream` through the broker at `address`.
+
+    Args:
+        address: the broker.
+        request: which session.
+        window: bytes of input that may wait in the broker.
+        start_timeout: seconds for a worker to take the session and start the process.
+        close_timeout: seconds that `aclose()` waits for the end of the process.
+        patience: seconds for which a lost broker is waited for.
+    """
+
+    def __init__(
+        self,
+        address: BrokerAddress,
+        request: SessionRequest,
+        *,
+        window: int = DEFAULT_WINDOW_BYTES,
+        start_timeout: float = DEFAULT_START_TIMEOUT,
+        close_timeout: float,
+        patience: float = CLIENT_LEASE / 2,
+    ) -> None:
+        self._address = address
+        self.request: SessionRequest = request
+        self._window = window
+        self._start_timeout = start_timeout
+        self._close_timeout = close_timeout
+        self._patience = patience
+
+    async def connect(self) -> FleetStream:
+        """Begin the session, or come back to it. The process runs when this returns.
+
+        Raises:
+            AuthenticationError: the token is missing or not accepted.
+            ConfigurationError: the workers refuse an option.
+            ConnectTimeout: no worker took the session in time. It was taken out of the queue.
+            CLIConnectionError: the broker cannot be reached, or a worker could not start the process.
+            ReplayGap: entries behind `since` are not kept any more.
+        """
+        broker = Broker(self._address)
+        deadline = anyio.current_time() + self._start_timeout
+        await broker.start(timeout=self._start_timeout)
+        stream: FleetStream | None = None
+        try:
+            with anyio.move_on_at(deadline):
+                session, end, is_new = await self._admitted(broker)
+                stream = FleetStream(
+                    broker, session, end, window=self._window, close_timeout=self._close_timeout, patience=self._patience, is_new=is_new
+                )
+                if is_new:
+                    await self._enqueue(broker, session)
+                    await stream.started()
+                return stream
+            self._too_late()
+        except BaseException as exc:
+            with anyio.CancelScope(shield=True):
+                await (broker.aclose() if stream is None else stream.abandon())
+            if isinstance(exc, BrokerCut | ConnectionLost | ProtocolError) and not isinstance(exc, ReplayGap):
+                raise CLIConnectionError(f"{self._address}: {exc}", code=getattr(exc, "code", "fleet.broker_lost")) from exc
+            raise
+
+    def _too_late(self) -> NoReturn:
+        raise ConnectTimeout(f"{self._address}: no worker took the session in {self._start_timeout:g} s", waited=self._start_timeout)
+
+    async def _admitted(self, broker: Broker) -> tuple[str, ClientEnd, bool]:
+        request, nonce = self.request, secrets.token_hex(4)
+        lease = int(CLIENT_LEASE * 1000)
+        if request.session is None:
+            session = secrets.token_hex(8)
+            wanted = msgspec.json.encode(request.wanted)
+            fields: list[Any] = ["q", wanted]
+            if request.keep:
+                fields += ["kp", request.keep]
+            if request.token is not None:
+                shown = prove(request.token, f"attach {session}")
+                fields += ["k", hashlib.sha1(shown.encode(), usedforsecurity=False).hexdigest()]
+                fields += ["p", prove(request.token, f"begin {session} {wanted.decode()}")]
+            await broker.script(CREATE, [broker.keys.meta(session)], [f"1.{nonce}", lease, _UNCLAIMED_SECONDS * 1000, *fields])
+            return session, ClientEnd(f"1.{nonce}", window=self._window), True
+        session = request.session
+        shown = "" if request.token is None else prove(request.token, f"attach {session}")
+        answer = await broker.script(ATTACH, [broker.keys.meta(session)], [nonce, lease, shown])
+        match text_of(answer[0]):
+            case "GONE":
+                raise UsageError(
+                    f"the fleet has no session {printable(session, at_most=64)}: it has ended, or never began", code="fleet.no_session"
+                )
+            case "DENIED":
+                raise AuthenticationError("this token did not begin the session")
+        token, last, taken, read = text_of(answer[1]), *(int(each) for each in answer[2:5])
+        cursor = read if request.since is None else request.since
+        await self._check_kept(broker, session, cursor, read=read, last=int(answer[5]))
+        return session, ClientEnd(token, last=last, taken=taken, cursor=cursor, window=self._window), text_of(answer[7]) == "new"
+
+    async def _check_kept(self, broker: Broker, session: str, cursor: int, *, read: int, last: int) -> None:
+        """Raise `ReplayGap` when entries behind `cursor` are not kept any more, or never were."""
+        if cursor > last:
+            raise ReplayGap(f"since is {cursor}, but the last position of the session is {last}")
+        if cursor < read:
+            found = await broker.command("xrange", broker.keys.outgoing(session), start=f"{cursor + 1}-0", end=f"{cursor + 1}-0")
+            if not found:
+                raise ReplayGap(f"what the session said behind the position {cursor} is not kept any more; {read} is the oldest")
+
+    async def _enqueue(self, broker: Broker, session: str) -> None:
+        """Put the session where workers look, and wake the best one."""
+        await broker.command("zadd", broker.keys.sessions, {session: 0})
+        wanted = self.request.wanted
+        home = await broker.command("hget", broker.keys.homes, wanted.workspace) if wanted.workspace else None
+        ranked = await ranked_nodes(broker, wanted, home=None if home is None else text_of(home))
+        if ranked:
+            await wake_node(broker, ranked[0].id)
+
+
+async def broker_time(broker: Broker) -> float:
+    """Return the seconds of the broker's clock."""
+    moment: dt.datetime = await broker.command("time")
+    return moment.timestamp()
+
+
+async def read_nodes(broker: Broker) -> list[Node]:
+    """Return every worker that the broker knows, also those that are gone."""
+    rows = await broker.command("hgetall", broker.keys.nodes)
+    return [node for data in rows.values() if (node := decode_node(bytes_of(data))) is not None]
+
+
+async def ranked_nodes(broker: Broker, wanted: Wanted, *, home: str | None) -> list[Node]:
+    """Return the workers that can take a session, the best first."""
+    return rank_nodes(await read_nodes(broker), wanted, now=await broker_time(broker), home=home)
+
+
+async def wake_node(broker: Broker, node: str, *, about: str = "") -> None:
+    """Make a worker look at the queue at once, and at the session `about`."""
+    import coredis
+
+    await broker.command(
+        "xadd",
+        broker.keys.inbox(node),
+        {"w": about},
+        trim_strategy=coredis.PureToken.MAXLEN,
+        trim_operator=coredis.PureToken.EQUAL,
+        threshold=1,
+    )
+
+
+class FleetStream(ByteStream):
+    """Bytes to and from the process of a session.
+
+    After the last byte, `receive()` raises `EndOfStream` when the process ended well, and `ProcessError` when it did not. It raises
+    `ConnectionLost` when this end was replaced (`fleet.fenced`), the broker has lost the session (`fleet.gone`), or it or a worker
+    was not there again in time (`fleet.broker_lost`, `fleet.no_worker`).
+    """
+
+    def __init__(
+        self, broker: Broker, session: str, end: ClientEnd, *, window: int, close_timeout: float, patience: float, is_new: bool
+    ) -> None:
+        self.session: str = session
+        self._broker = broker
+        self._end = end
+        self._window = window
+        self._close_timeout = close_timeout
+        self._is_new = is_new
+        self._inbox = LinkInbox()
+        self._open = OpenRequests()
+        self._numbers: list[tuple[int, int]] = []  # (position in the inbox, number of the entry that ends there)
+        self._put = 0
+        self._over: Exception | None = None
+        self._session_end: SessionEnd | None = None
+        self._owner: Owner | None = None
+        self._closing = False
+        self._input_ended = False
+        self._started_at = dt.datetime.now(dt.UTC)
+        self._readable = Wakeup()
+        self._changed = Wakeup()
+        self._sending = anyio.ResourceGuard("writing to")
+        self._receiving = anyio.ResourceGuard("reading from")
+        self._carrier = Carrier(broker, session, end, patience=patience, on_change=self._changed.fire)
+        self._task = BackgroundTask.spawn(self._run, name=f"fleet session {session}", at_end=self._task_over)
+
+    # What users of the stream see.
+
+    @property
+    def position(self) -> int:
+        """The number of the last entry of which everything was received. A client elsewhere goes on behind it."""
+        return self._end.consumed_number
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        """Wait for at least one byte of the process's output, and return at most `max_bytes`."""
+        with self._receiving:
+            if self._inbox:
+                await anyio.lowlevel.checkpoint()
+            while True:
+                if self._closing:
+                    raise anyio.ClosedResourceError
+                if self._inbox:
+                    # no await between taking and returning: a cancellation finds the bytes either here or with the caller
+                    data = self._inbox.take(max_bytes)
+                    self._note_taken()
+                    return data
+                if self._over is not None:
+                    await anyio.lowlevel.checkpoint()
+                    raise self._over
+                await self._readable.wait()
+
+    def _note_taken(self) -> None:
+        done = 0
+        while done < len(self._numbers) and self._numbers[done][0] <= self._inbox.taken:
+            done += 1
+        if done:
+            self._end.consumed(self._numbers[done - 1][1])
+            del self._numbers[:done]
+            self._changed.fire()
+
+    async def send(self, item: bytes) -> None:
+        """Queue all of `item`. Waits while the window is full: the process, or the broker, does not take it."""
+        with self._sending:
+            await anyio.lowlevel.checkpoint_if_cancelled()
+            self._refuse_if_unwritable()
+            self._end.writer.put(bytes(item))
+            self._open.said(item, number=self._end.writer.last)
+            self._carrier.wake()
+            while not self._end.writer.has_room:
+                await self._changed.wait()
+                self._refuse_if_unwritable()
+
+    async def send_eof(self) -> None:
+        """End the process's input after all that was sent."""
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        if not self._closing and self._over is None:
+            self._say(Kind.EOF)
+
+    def _say(self, kind: Kind) -> None:
+        if kind == Kind.EOF:
+            if self._input_ended:
+                return
+            self._input_ended = True
+        self._end.writer.put_control(kind)
+        self._carrier.wake()
+
+    def _refuse_if_unwritable(self) -> None:
+        if self._closing:
+            raise anyio.ClosedResourceError
+        if self._over is not None:
+            raise anyio.BrokenResourceError from self._over
+
+    async def aclose(self) -> None:
+        """End the process and wait for its exit status, at most `close_timeout` seconds, also when cancelled meanwhile."""
+        self._closing = True
+        self._inbox.clear()
+        self._notify()
+        try:
+            with anyio.move_on_after(self._close_timeout):
+                if self._over is None:
+                    with anyio.move_on_after(self._close_timeout * _CLOSE_SHARE):
+                        while self._end.writer.has_unsaid and not self._task.finished:
+                            await self._changed.wait()
+                    self._say(Kind.BYE)
+                while self._over is None:
+                    await self._changed.wait()
+        finally:
+            await self._end_task()
+
+    async def abandon(self) -> None:
+        """Give up a session that did not begin: out of the queue, or ended by its worker. Bounded by a call of the broker."""
+        self._closing = True
+        if self._over is None and self._is_new:
+            try:
+                keys = self._broker.keys
+                where = [keys.meta(self.session), keys.incoming(self.session), keys.outgoing(self.session)]
+                answer = await self._broker.script(DISCARD, where, [self._end.token])
+                if text_of(answer[0]) == "LIVE":
+                    self._say(Kind.BYE)
+                    await self._carrier.drain(timeout=1.0)
+                else:
+                    await self._broker.command("zrem", keys.sessions, [self.session])
+            except (BrokerCut, ClaudeTransportError):
+                logger.info("a session that did not begin stays in the broker until its time is over")
+        await self._end_task()
+
+    async def detach(self) -> None:
+        """Leave the session without ending it, after all that was sent. Another client may come back to it within the lease."""
+        with anyio.move_on_after(self._close_timeout):
+            while self._end.writer.has_unsaid and self._over is None:
+                await self._changed.wait()
+            while (call := self._end.take_call()) is not None and self._over is None:
+                await self._carrier.carry_out(call)
+        self._closing = True
+        self._notify()
+        await self._end_task()
+
+    async def _end_task(self) -> None:
+        self._task.cancel()
+        await self._task.join()
+        await self._broker.aclose()
+
+    # What runs in the background.
+
+    async def started(self) -> None:
+        """Wait until the process runs. The caller bounds the wait. Raises what kept it from starting."""
+        while self._owner is None:
+            if self._over is not None:
+                raise self._start_error()
+            await self._changed.wait()
+
+    def _start_error(self) -> Exception:
+        end = self._session_end
+        if end is not None and end.code:
+            said = end.error or end.code
+            match end.code:
+                case "auth":
+                    return AuthenticationError(said)
+                case "options":
+                    return ConfigurationError(said, option="options")
+                case _:
+                    return CLIConnectionError(said, code=f"fleet.{end.code}", retryable=end.retryable)
+        return (
+            self._over
+            if self._over is not None and not isinstance(self._over, anyio.EndOfStream)
+            else ConnectionLost("the session has ended")
+        )
+
+    async def _run(self) -> None:
+        failure: list[Exception] = []
+
+        async def part(work: Callable[[], Any]) -> None:
+            try:
+                await work()
+            except ClaudeTransportError as exc:
+                failure.append(exc)
+            tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            for work in (self._carrier.append_all, self._read, self._tell, self._renew):
+                tasks.start_soon(part, work)
+        if failure:
+            self._finish(failure[0])
+
+    async def _read(self) -> None:
+        """Read the output, until the end of the session."""
+        key = self._broker.keys.outgoing(self.session)
+        while self._over is None:
+            await self._carrier.compare()
+            if self._put - self._inbox.taken >= self._window and not self._closing:
+                await self._changed.wait()
+                continue
+            try:
+                found = await self._broker.read({key: f"{self._end.reader.cursor}-0"}, block=READ_BLOCK)
+            except BrokerCut:
+                await self._broker.reached(patience=CLIENT_LEASE)
+                await anyio.lowlevel.checkpoint()
+                continue
+            if not self._carrier.is_current:
+                continue  # it was read before the streams were compared
+            for arrival in self._end.arrived(decode_entry(*row) for row in found.get(key, ())):
+                self._take(arrival)
+            self._notify()
+
+    def _take(self, arrival: Arrival) -> None:
+        match arrival.kind:
+            case Kind.DATA:
+                if self._closing:
+                    self._end.consumed(arrival.number)
+                    return
+                self._open.heard(arrival.data)
+                self._put_in(arrival.data, arrival.number)
+                return
+            case Kind.OWNER:
+                self._owner = owner = decode_struct(arrival.data, Owner)
+                if owner.takeover and not self._closing:
+                    for line in self._open.answers_after(owner.taken):
+                        self._put_in(line, arrival.number)
+            case Kind.END:
+                self._session_end = end = decode_struct(arrival.data, SessionEnd)
+                self._finish(self._how_it_ended(end))
+        if not self._numbers:
+            self._end.consumed(arrival.number)
+        else:
+            self._numbers[-1] = (self._numbers[-1][0], arrival.number)
+
+    def _put_in(self, data: bytes, number: int) -> None:
+        self._inbox.put(data)
+        self._put += len(data)
+        self._numbers.append((self._put, number))
+
+    def _how_it_ended(self, end: SessionEnd) -> Exception:
+        if end.exit_code or end.signal is not None:
+            how = f"exit code {end.exit_code}" if end.signal is None else f"signal {end.signal}"
+            return ProcessError(
+                f"the far process ended with {how}", exit_code=end.exit_code, signal=end.signal, stderr_tail=end.stderr_tail
+            )
+        if end.error is not None or end.code:
+            return ConnectionLost(
+                end.error or f"the session has ended ({end.code})", code=f"fleet.{end.code}" if end.code.isidentifier() else None
+            )
+        if end.taken < self._end.writer.last and not self._closing:
+            message = f"the far process ended well, but was not given the end of its input ({self._end.writer.last - end.taken} entries)"
+            return ConnectionLost(message, code="connection.input_lost")
+        return anyio.EndOfStream()
+
+    async def _tell(self) -> None:
+        """Tell the broker what was read, soon, and at once after a quarter of the window."""
+        while True:
+            call = self._end.take_call()
+            if call is None:
+                await self._changed.wait()
+                continue
+            with anyio.move_on_after(_TAKE_DELAY):
+                behind = self._inbox.taken
+                while self._inbox.taken - behind < self._window // 4:
+                    await self._changed.wait()
+            call = self._end.take_call()
+            if call is not None:
+                await self._carrier.carry_out(call)
+
+    async def _renew(self) -> None:
+        """Keep the session, and notice when no worker has it."""
+        missed_since: float | None = None
+        while True:
+            await anyio.sleep(CLIENT_LEASE / 6)
+            await self._carrier.carry_out(self._end.renew_call(CLIENT_LEASE))
+            if self._owner is None or (self._end.others_lease or 0) > 0:
+                missed_since = None
+                continue
+            missed_since = anyio.current_time() if missed_since is None else missed_since
+            if anyio.current_time() - missed_since > TAKEOVER_SECONDS:
+                raise ConnectionLost(f"no worker has had the session for {TAKEOVER_SECONDS:g} s", code="fleet.no_worker")
+
+    def _finish(self, over: Exception) -> None:
+        if self._over is None:
+            self._over = over
+        self._notify()
+
+    def _task_over(self) -> None:
+        self._finish(ConnectionLost("the session was given up"))
+
+    def _notify(self) -> None:
+        self._readable.fire()
+        self._changed.fire()
+
+    @property
+    def extra_attributes(self) -> Mapping[Any, Callable[[], Any]]:
+        end = self._session_end or SessionEnd()
+        return {
+            StreamAttribute.address: lambda: str(self._broker.address),
+            StreamAttribute.exit_code: lambda: end.exit_code,
+            StreamAttribute.signal: lambda: end.signal,
+            StreamAttribute.killed: lambda: end.killed,
+            StreamAttribute.stderr_tail: lambda: end.stderr_tail,
+            StreamAttribute.started_at: lambda: self._started_at,
+            StreamAttribute.ended: lambda: self._over is not None,
+        }

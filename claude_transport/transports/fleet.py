@@ -1,0 +1,122 @@
+"""`FleetTransport`: a transport to a session on a fleet of workers, through a Redis or Valkey server."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from claude_transport.errors import ConfigurationError
+from claude_transport.launch.options import ClaudeOptions
+from claude_transport.protocol.fleet import DEFAULT_WINDOW_BYTES
+from claude_transport.protocol.fleet_placement import Wanted
+from claude_transport.protocol.fleet_secrets import check_no_secrets
+from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES
+from claude_transport.streams.broker import BrokerAddress
+from claude_transport.streams.fleet import DEFAULT_START_TIMEOUT, FleetConnectable, FleetStream, SessionRequest
+from claude_transport.transport import Client, SessionTerms, TransportInfo
+from claude_transport.transports.network import chosen_options
+from claude_transport.transports.stream import DEFAULT_STREAM_CLOSE_TIMEOUT, StreamTransport, check_bounds
+
+_FORCE_AFTER = 1.0
+"""Seconds after its own timeout until the stream is closed by force."""
+
+_MOST_KEPT = 100_000
+
+
+class FleetTransport(StreamTransport):
+    """A transport to a session on a fleet, through the broker at `url`: `redis://user:password@host:port/database`, or `rediss://…`.
+
+    Without `session`, a new one begins: the broker keeps it until a worker takes it. With the id of a running one, this client takes
+    the place of the one that began it, and reads on behind what that one has read, or behind `since`. Each line arrives exactly once,
+    whatever dies. When a worker dies in the middle of a turn, the turn is told as uncertain, and is not repeated.
+
+    Args:
+        url: the broker. `?prefix=NAME` is the beginning of all its keys, `claude-fleet` by default.
+        session: the id of a running session (`transport.session`).
+        options: the options that the worker should start its CLI with, as for a `NetworkTransport`. They are kept in the broker, so a
+            secret in `env` or `mcp_servers` is written as `secret:NAME`, and the worker knows it under that name.
+        token: what the workers of the fleet ask for. It is not sent, and not kept in the broker: a proof is.
+        since: the position behind which to read (`transport.position`). Only with `session`.
+        labels: labels that the worker must have.
+        workspace: a name for what the session works on. Its sessions go to the same worker, as long as that one lives and has room.
+        keep: entries of the output that stay in the broker after this client has read them, for observers and for clients that go back.
+        ssl_context: the client's side of `rediss://`. By default it trusts the system's certificates and checks the name.
+        window: bytes of input that may wait for the process.
+        start_timeout: seconds for a worker to take the session and start the process, waiting in the queue included.
+        max_line_bytes, close_timeout, strict: as for a `NetworkTransport`.
+
+    Raises:
+        ConfigurationError: the arguments contradict each other, or the extra `redis` is not installed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        session: str | None = None,
+        options: ClaudeOptions | Mapping[str, Any] | None = None,
+        token: str | None = None,
+        since: int | None = None,
+        labels: Sequence[str] = (),
+        workspace: str | None = None,
+        keep: int = 0,
+        ssl_context: ssl.SSLContext | None = None,
+        window: int = DEFAULT_WINDOW_BYTES,
+        start_timeout: float = DEFAULT_START_TIMEOUT,
+        max_line_bytes: int = DEFAULT_MAX_LINE_BYTES,
+        close_timeout: float = DEFAULT_STREAM_CLOSE_TIMEOUT,
+        strict: bool = False,
+    ) -> None:
+        if isinstance(labels, str) or not all(isinstance(label, str) for label in labels):
+            raise ConfigurationError("labels is not a list of texts", option="labels")
+        if token is not None and (not isinstance(token, str) or not token.strip()):
+            raise ConfigurationError("token must be a string that is not blank, or None", option="token")
+        if since is not None and (session is None or isinstance(since, bool) or since < 0):
+            raise ConfigurationError("since is a position of a running session, so it needs session", option="since")
+        if isinstance(keep, bool) or not isinstance(keep, int) or not 0 <= keep <= _MOST_KEPT:
+            raise ConfigurationError(f"keep must be a whole number from 0 to {_MOST_KEPT}, not {keep!r}", option="keep")
+        check_bounds(window_bytes=window, start_timeout=start_timeout, close_timeout=close_timeout)
+        address = BrokerAddress(url, ssl_context=ssl_context)
+        chosen = chosen_options(options)
+        check_no_secrets(chosen)
+        if session is not None and (chosen or labels or workspace):
+            raise ConfigurationError(
+                "options, labels and workspace are for a new session, and session names a running one", option="session"
+            )
+        wanted = Wanted(labels=tuple(labels), workspace=workspace or "", options=chosen)
+        request = SessionRequest(session=session, since=since, token=token, wanted=wanted, keep=keep)
+        self._fleet = FleetConnectable(address, request, window=window, start_timeout=start_timeout, close_timeout=close_timeout)
+        super().__init__(self._fleet, max_line_bytes=max_line_bytes, close_timeout=close_timeout + _FORCE_AFTER, strict=strict)
+        self._structured_output = bool(chosen.get("output_format"))
+        self._address = str(address)
+
+    def attach(self, client: Client) -> SessionTerms:
+        """Note which questions of the CLI `client`, the layer above, answers, and its trace. Returns `SessionTerms`."""
+        request = self._fleet.request
+        wanted = msgspec.structs.replace(request.wanted, answers=sorted(client.answers), trace=dict(client.trace))
+        self._fleet.request = msgspec.structs.replace(request, wanted=wanted)
+        return msgspec.structs.replace(super().attach(client), structured_output=self._structured_output)
+
+    @property
+    def session(self) -> str | None:
+        """The id of the session; None before a new one is connected. With it, another client can take its place."""
+        return self._stream.session if isinstance(self._stream, FleetStream) else self._fleet.request.session
+
+    @property
+    def position(self) -> int:
+        """The position of the last output that was read: `since` for a client elsewhere that goes on."""
+        return self._stream.position if isinstance(self._stream, FleetStream) else self._fleet.request.since or 0
+
+    async def detach(self) -> None:
+        """Leave the session without ending it. Another client can come back to it within a minute."""
+        if isinstance(self._stream, FleetStream):
+            await self._stream.detach()
+        await self.close()
+
+    @property
+    def info(self) -> TransportInfo:
+        """What is known about the connection and the remote process now; `address` is the broker, without its password."""
+        return msgspec.structs.replace(super().info, address=self._address)

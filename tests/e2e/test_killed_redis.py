@@ -1,0 +1,139 @@
+"""A Redis server that is killed while a session of the real CLI is stored in it: what it acknowledged is there, and a loss is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import pytest
+from redis_server import RedisServer
+from test_session_stores import SID, Machine, ask, machines, temporary
+
+import claude_transport as ct
+from claude_transport import sessions
+from claude_transport.testing import FakeMessagesAPI
+
+__all__ = ["machines", "temporary"]  # fixtures
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    """A running server that keeps what it acknowledges."""
+    made = RedisServer(tmp_path / "redis", durable=True)
+    made.start()
+    yield made
+    made.kill()
+
+
+class Witness(sessions.RedisSessionStore):
+    """A store that notes what the server has acknowledged, and tells when an append begins."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.acknowledged: list[Any] = []
+        self.begun = 0
+        self.failed = 0
+        self._changed = anyio.Event()
+
+    async def append(self, key: Any, entries: Any) -> None:
+        """Pass it on."""
+        self.begun += 1
+        self._note()
+        try:
+            await super().append(key, entries)
+        except Exception:
+            self.failed += 1
+            raise
+        else:
+            self.acknowledged += entries
+        finally:
+            self._note()
+
+    def _note(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    async def until(self, condition: Any) -> None:
+        """Return when it holds, looked at whenever an append begins or ends."""
+        with anyio.fail_after(60):
+            while not condition():
+                await self._changed.wait()
+
+
+def uuids(entries: Any) -> list[str]:
+    """The ids of entries, in their order. Entries without one may be there twice after a retry."""
+    return [entry["uuid"] for entry in entries or [] if "uuid" in entry]
+
+
+async def stored(store: Any, machine: Machine) -> Any:
+    """What the store has of the session."""
+    return await store.load({"project_key": sessions.project_key_for_directory(machine.project), "session_id": SID})
+
+
+async def killed_in_an_append(server: RedisServer, store: Witness, steps: int) -> None:
+    """Kill the server some steps of the event loop after the next append has begun, and start it again. Return when it stores again."""
+    begun, acknowledged = store.begun, len(store.acknowledged)
+    await store.until(lambda: store.begun > begun)
+    for _ in range(steps):
+        await anyio.lowlevel.checkpoint()
+    server.kill()
+    await anyio.to_thread.run_sync(server.start)
+    await store.until(lambda: len(store.acknowledged) > acknowledged)
+
+
+@pytest.mark.needs("--session-mirror")
+async def test_a_server_that_is_killed_in_the_middle_of_appends_has_everything_once_in_the_end(
+    server: RedisServer, machines: Iterator[Machine]
+) -> None:
+    one, store, said = next(machines), Witness(server.url), [f"Answer {number}." for number in range(6)]
+    async with FakeMessagesAPI(said) as api, one.session(api, session_store=store, session_id=SID) as query:
+        for number, answer in enumerate(said):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(killed_in_an_append, server, store, number * 8)  # a little later each time
+                assert (await ask(query, f"Question {number}")).result == answer
+        report = await query.aclose()
+    assert report.unstored_entries == 0
+    assert store.failed > 0
+    there = uuids(await stored(store, one))
+    assert there == list(dict.fromkeys(uuids(store.acknowledged)))  # nothing acknowledged is lost, and nothing is there twice
+    messages = await sessions.get_session_messages_from_store(store, SID, one.project)
+    assert [str(message.message["content"]) for message in messages[::2]] == [f"Question {number}" for number in range(6)]
+    assert all(answer in str(message.message) for answer, message in zip(said, messages[1::2], strict=True))
+
+
+@pytest.mark.needs("--session-mirror")
+async def test_a_server_that_stays_away_costs_told_entries_only_and_is_used_again_when_it_is_back(
+    server: RedisServer, machines: Iterator[Machine], temporary: Path
+) -> None:
+    one, other, store = next(machines), next(machines), Witness(server.url)
+    heard: list[ct.Message] = []
+    async with FakeMessagesAPI(lambda _: "The word is xyzzy.") as api:
+        async with one.session(api, session_store=store, session_id=SID) as query:
+            messages = query.messages()
+            await ask(query, "Stored before")
+            await store.until(lambda: uuids(store.acknowledged))
+            before = uuids(store.acknowledged)
+            server.kill()
+            assert (await ask(query, "Said while it is away")).result == "The word is xyzzy."
+            await store.until(lambda: store.failed >= 6)  # the first call, and five more
+            assert (await ask(query, "Said after the loss")).result == "The word is xyzzy."
+            await anyio.to_thread.run_sync(server.start)
+            acknowledged = len(store.acknowledged)
+            await store.until(lambda: len(store.acknowledged) > acknowledged)
+            await ask(query, "Stored again")
+            report = await query.aclose()
+            heard = [message async for message in messages]
+        lost = [message for message in heard if isinstance(message, ct.messages.MirrorError)]
+        assert [message.key for message in lost] == [{"project_key": sessions.project_key_for_directory(one.project), "session_id": SID}]
+        assert report.unstored_entries > 0
+        there = uuids(await stored(store, one))
+        assert there == list(dict.fromkeys(uuids(store.acknowledged)))
+        assert there[: len(before)] == before
+        assert "Stored again" in str(await stored(store, one))
+        one.vanish()
+        async with other.session(api, session_store=store, resume=SID) as query:
+            assert (await ask(query, "Which one?")).session_id == SID

@@ -1,0 +1,193 @@
+"""Sessions through a real broker: begun, carried, ended, moved and refused."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from broker_server import BrokerServer
+from programs import ECHO, numbered, read, serving
+
+import claude_transport as ct
+from claude_transport import errors
+from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
+from claude_transport.testing import FakeClaude, Scenario
+
+
+async def test_a_program_on_a_worker_gets_each_line_and_answers(broker: BrokerServer) -> None:
+    async with serving(FleetWorker(broker.url, command=ECHO)), FleetTransport(broker.url) as transport:
+        for message in numbered(range(100)):
+            await transport.write(msgspec.json.encode(message))
+        messages = transport.read_messages()
+        assert await read(messages, 100) == numbered(range(100))
+        await transport.end_input()
+        assert [message async for message in messages] == []
+        assert transport.info.exit_code == 0
+
+
+async def test_a_query_talks_over_a_fleet_as_over_a_process(broker: BrokerServer) -> None:
+    with FakeClaude(Scenario.simulated()) as fake:
+        worker = FleetWorker(broker.url, options=ct.ClaudeOptions(cli_path=str(fake.path)))
+        async with serving(worker), ct.Query(ct.open_transport(broker.url)) as query:
+            turn = await query.send("Hello")
+            result = await turn.result()
+            assert not result.is_error
+
+
+async def test_a_line_of_megabytes_arrives_whole(broker: BrokerServer) -> None:
+    async with serving(FleetWorker(broker.url, command=ECHO)), FleetTransport(broker.url) as transport:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(transport.write, msgspec.json.encode({"text": "x" * 3_000_000}))
+            (message,) = await read(transport.read_messages(), 1)
+        assert len(message["text"]) == 3_000_000
+
+
+async def test_a_program_that_fails_is_a_process_error_here(broker: BrokerServer) -> None:
+    command = [*ECHO[:-1], "import sys; print('{}', flush=True); print('broken', file=sys.stderr); sys.exit(7)"]
+    async with serving(FleetWorker(broker.url, command=command)), FleetTransport(broker.url) as transport:
+        messages = transport.read_messages()
+        assert await read(messages, 1) == [{}]
+        with pytest.raises(errors.ProcessError) as caught:
+            await anext(messages)
+        assert (caught.value.exit_code, "broken" in caught.value.stderr_tail) == (7, True)
+
+
+async def test_a_session_waits_for_a_worker(broker: BrokerServer) -> None:
+    async with anyio.create_task_group() as tasks:
+        transport = FleetTransport(broker.url)
+        tasks.start_soon(transport.connect)
+        async with FleetRegistry(broker.url) as registry:
+            while not await registry.queue_length():
+                await anyio.lowlevel.checkpoint()
+            (waiting,) = await registry.sessions()
+            assert (waiting.state, waiting.worker) == ("waiting", "")
+        worker = FleetWorker(broker.url, command=ECHO, name="late")
+        async with serving(worker):
+            await transport.connect()
+            await transport.write("{}")
+            assert await read(transport.read_messages(), 1) == [{}]
+            async with FleetRegistry(broker.url) as registry:
+                (running,) = await registry.sessions()
+            assert (running.id, running.state, running.worker) == (transport.session, "running", "late")
+            await transport.close()
+
+
+async def test_a_queued_session_that_is_given_up_leaves_nothing_behind(broker: BrokerServer) -> None:
+    with anyio.move_on_after(0.5):
+        await FleetTransport(broker.url).connect()
+    with pytest.raises(errors.ConnectTimeout):
+        await FleetTransport(broker.url, start_timeout=0.3).connect()
+    async with FleetRegistry(broker.url) as registry:
+        assert await registry.sessions() == []
+
+
+async def test_another_client_goes_on_where_the_first_one_was(broker: BrokerServer) -> None:
+    async with serving(FleetWorker(broker.url, command=ECHO)):
+        first = FleetTransport(broker.url)
+        await first.connect()
+        await first.write(b"\n".join(msgspec.json.encode(each) for each in numbered(range(5))))
+        assert await read(first.read_messages(), 5) == numbered(range(5))
+        await first.detach()
+        async with FleetTransport(broker.url, session=first.session) as second:
+            await second.write(b'{"n":5}')
+            assert await read(second.read_messages(), 1) == numbered([5])
+
+
+async def test_a_client_that_was_replaced_is_told(broker: BrokerServer) -> None:
+    async with serving(FleetWorker(broker.url, command=ECHO)), FleetTransport(broker.url) as first:
+        second = FleetTransport(broker.url, session=first.session)
+        await second.connect()
+        with pytest.raises(errors.TransportClosed) as caught:
+            while True:
+                await first.write("{}")
+                await anyio.lowlevel.checkpoint()
+        assert getattr(caught.value.__cause__, "code", "") == "fleet.fenced"
+        await second.write('{"n":1}')
+        while (await read(second.read_messages(), 1))[0] != {"n": 1}:
+            pass
+        await second.close()
+
+
+async def test_a_position_that_is_not_kept_any_more_is_a_replay_gap(broker: BrokerServer) -> None:
+    async with serving(FleetWorker(broker.url, command=ECHO)):
+        first = FleetTransport(broker.url)
+        await first.connect()
+        for message in numbered(range(3)):
+            await first.write(msgspec.json.encode(message))
+            await read(first.read_messages(), 1)
+        await first.detach()
+        with pytest.raises(errors.ReplayGap):
+            await FleetTransport(broker.url, session=first.session, since=0).connect()
+        with pytest.raises(errors.ReplayGap):
+            await FleetTransport(broker.url, session=first.session, since=100).connect()
+
+
+async def test_a_session_that_is_not_there_is_a_typed_error(broker: BrokerServer) -> None:
+    with pytest.raises(errors.UsageError) as caught:
+        await FleetTransport(broker.url, session="none").connect()
+    assert caught.value.code == "fleet.no_session"
+
+
+async def test_no_password_is_in_a_log_or_an_error(broker: BrokerServer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    url = broker.url.replace("redis://", "redis://somebody:hunter-two@")
+    with pytest.raises(errors.CLIConnectionError) as caught:
+        await FleetTransport(url).connect()
+    assert "hunter" not in f"{caught.value!r} {caught.value.__cause__!r} {FleetTransport(url).info} {caplog.text}"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://",
+        "redis://h:x/0",
+        "redis://h/a",
+        "redis://h/0?other=1",
+        "redis://h/0?prefix=a{b",
+        "rediss://h/0#x",
+        "http://h/",
+        "redis://[::/0",
+    ],
+)
+def test_a_url_that_is_none_of_a_broker_is_refused(url: str) -> None:
+    with pytest.raises(errors.ConfigurationError) as caught:
+        FleetTransport(url)
+    assert caught.value.option in ("url", "prefix")
+
+
+async def test_back_pressure_reaches_the_writer_and_the_process(broker: BrokerServer) -> None:
+    command = [*ECHO[:-1], "import time; time.sleep(100)"]
+    transport = FleetTransport(broker.url, window=65536, close_timeout=1)
+    async with serving(FleetWorker(broker.url, command=command)), transport:
+        written = 0
+        with anyio.move_on_after(1.5):
+            while True:
+                await transport.write(msgspec.json.encode({"text": "x" * 10_000}))
+                written += 10_000
+        assert written < 4 * 2**20
+
+
+async def broker_fields(transport: FleetTransport, broker: BrokerServer) -> dict[str, Any]:
+    import coredis
+
+    async with coredis.Redis.from_url(broker.url, decode_responses=True) as client:
+        return dict(await client.hgetall(f"{{claude-fleet:{transport.session}}}:meta"))
+
+
+async def test_streams_are_trimmed_to_what_is_not_read(broker: BrokerServer) -> None:
+    import coredis
+
+    async with serving(FleetWorker(broker.url, command=ECHO)), FleetTransport(broker.url) as transport:
+        messages = transport.read_messages()
+        for number in range(50):
+            await transport.write(msgspec.json.encode({"n": number}))
+            await read(messages, 1)
+        key = f"{{claude-fleet:{transport.session}}}"
+        async with coredis.Redis.from_url(broker.url) as client:
+            with anyio.fail_after(10):
+                while await client.xlen(f"{key}:in") or await client.xlen(f"{key}:out"):
+                    await anyio.lowlevel.checkpoint()
+            assert await client.memory_usage(f"{key}:in") is not None

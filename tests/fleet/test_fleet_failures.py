@@ -1,0 +1,181 @@
+"""The rows of the failure matrix, each on a real server: what dies, what is cut, and what is seen."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from broker_server import BrokerServer, broker_server
+from programs import ECHO, numbered, read, serving
+from relay import relay_to
+
+from claude_transport import errors
+from claude_transport.fleet import FleetTransport, FleetWorker
+
+FSYNC = ["always", "everysec", "no"]
+
+
+async def talk(transport: FleetTransport, *, upto: int, disturb: Any) -> list[dict[str, Any]]:
+    """Write numbers while the answers are read, and call `disturb()` now and then. Returns the answers."""
+    got: list[dict[str, Any]] = []
+
+    async def write() -> None:
+        for number in range(upto):
+            await transport.write(msgspec.json.encode({"n": number}))
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(write)
+            async for message in transport.read_messages():
+                got.append(message)
+                await disturb(len(got))
+                if len(got) == upto:
+                    break
+    return got
+
+
+@pytest.mark.parametrize("fsync", FSYNC)
+async def test_a_broker_with_a_file_that_is_killed_loses_and_repeats_nothing(tmp_path: Path, fsync: str) -> None:
+    with broker_server(tmp_path / "b", "--appendonly", "yes", "--appendfsync", fsync) as server:
+
+        async def disturb(count: int) -> None:
+            if count in (500, 1500):
+                server.kill()
+                await anyio.to_thread.run_sync(server.start)
+
+        async with serving(FleetWorker(server.url, command=ECHO)), FleetTransport(server.url) as transport:
+            assert await talk(transport, upto=3000, disturb=disturb) == numbered(range(3000))
+
+
+async def test_a_torn_file_is_filled_again_by_both_ends(tmp_path: Path) -> None:
+    with broker_server(tmp_path / "b", "--appendonly", "yes", "--appendfsync", "always") as server:
+
+        async def disturb(count: int) -> None:
+            if count in (500, 1500):
+                server.kill()
+                server.cut_file(20_000)
+                await anyio.to_thread.run_sync(server.start)
+
+        async with serving(FleetWorker(server.url, command=ECHO)), FleetTransport(server.url) as transport:
+            assert await talk(transport, upto=3000, disturb=disturb) == numbered(range(3000))
+
+
+async def test_a_broker_without_a_file_that_starts_again_ends_both_ends_with_a_typed_error(broker: BrokerServer) -> None:
+    worker = FleetWorker(broker.url, command=ECHO)
+    async with serving(worker), FleetTransport(broker.url) as transport:
+        await transport.write("{}")
+        messages = transport.read_messages()
+        await read(messages, 1)
+        broker.kill()
+        await anyio.to_thread.run_sync(broker.start)
+        with pytest.raises(errors.ConnectionLost) as caught, anyio.fail_after(20):
+            await anext(messages)
+        assert caught.value.code == "fleet.gone"
+        with anyio.fail_after(30):
+            while worker.sessions:
+                await anyio.lowlevel.checkpoint()
+        # and the fleet goes on
+        async with FleetTransport(broker.url) as second:
+            await second.write("{}")
+            assert await read(second.read_messages(), 1) == [{}]
+
+
+async def test_a_link_to_the_broker_that_is_cut_anywhere_costs_no_line(broker: BrokerServer) -> None:
+    from relay import Cut
+
+    def cut_next(cuts: int) -> Cut | None:
+        return Cut(up=3000 + 700 * cuts, down=None, hard=bool(cuts % 2)) if cuts < 12 else None
+
+    async with serving(FleetWorker(broker.url, command=ECHO)), relay_to(f"tcp://127.0.0.1:{broker.port}", cut_next=cut_next) as relay:
+        url = relay.url.replace("tcp://", "redis://")
+
+        async def nothing(_: int) -> None:
+            pass
+
+        async with FleetTransport(url) as transport:
+            assert await talk(transport, upto=3000, disturb=nothing) == numbered(range(3000))
+        assert relay.cuts >= 5
+
+
+async def test_a_partition_between_worker_and_broker_is_over_without_a_lost_or_repeated_line(broker: BrokerServer) -> None:
+    async with relay_to(f"tcp://127.0.0.1:{broker.port}") as relay:
+        worker = FleetWorker(relay.url.replace("tcp://", "redis://"), command=ECHO)
+
+        async def disturb(count: int) -> None:
+            if count == 500:
+                relay.fall_silent()
+                with anyio.move_on_after(1):
+                    await anyio.sleep_forever()
+                relay.heal(late=False)
+
+        async with serving(worker), FleetTransport(broker.url) as transport:
+            assert await talk(transport, upto=1500, disturb=disturb) == numbered(range(1500))
+
+
+WORKER = """
+import sys, anyio
+from claude_transport.fleet import FleetWorker
+url, name, lease, *command = sys.argv[1:]
+async def main():
+    worker = FleetWorker(url, command=command, name=name, lease=float(lease), capacity=1)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(worker.serve)
+        await worker.started.wait()
+        print("ready", flush=True)
+anyio.run(main)
+"""
+
+
+def worker_process(server_url: str, name: str) -> subprocess.Popen[bytes]:
+    """A worker in a process of its own, which a test can kill."""
+    arguments = [sys.executable, "-c", WORKER, server_url, name, "1.5", *ECHO]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2])
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    return process
+
+
+async def test_a_worker_that_is_killed_is_replaced_and_the_turn_in_flight_is_told_as_uncertain(broker: BrokerServer) -> None:
+    process = await anyio.to_thread.run_sync(worker_process, broker.url, "first")
+    try:
+        async with FleetTransport(broker.url) as transport:
+            messages = transport.read_messages()
+            await transport.write('{"type":"user","n":0}')
+            assert await read(messages, 1) == [{"type": "user", "n": 0}]
+            process.kill()
+            async with serving(FleetWorker(broker.url, command=ECHO, name="second", lease=1.5)):
+                (notice, result) = await read(messages, 2)
+                assert (notice["type"], notice["subtype"], notice["uncertain"]) == ("system", "fleet_takeover", 1)
+                assert (result["type"], result["subtype"], result["is_error"]) == ("result", "outcome_uncertain", True)
+                await transport.write('{"type":"user","n":1}')
+                assert await read(messages, 1) == [{"type": "user", "n": 1}]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+async def test_a_zombie_worker_writes_nothing_and_its_process_gets_nothing(broker: BrokerServer) -> None:
+    async with relay_to(f"tcp://127.0.0.1:{broker.port}") as relay:
+        zombie = FleetWorker(relay.url.replace("tcp://", "redis://"), command=ECHO, name="zombie", lease=1.5, capacity=1)
+        async with serving(zombie), FleetTransport(broker.url) as transport:
+            messages = transport.read_messages()
+            await transport.write('{"n":0}')
+            assert await read(messages, 1) == [{"n": 0}]
+            relay.fall_silent()
+            async with serving(FleetWorker(broker.url, command=ECHO, name="heir", lease=1.5)):
+                (notice,) = await read(messages, 1)
+                assert (notice["subtype"], notice["uncertain"]) == ("fleet_takeover", 0)
+                await transport.write('{"n":1}')
+                assert await read(messages, 1) == [{"n": 1}]
+                relay.heal(late=True)
+                for number in range(2, 50):
+                    await transport.write(msgspec.json.encode({"n": number}))
+                assert await read(messages, 48) == numbered(range(2, 50))
+                with anyio.fail_after(20):
+                    while zombie.sessions:
+                        await anyio.lowlevel.checkpoint()

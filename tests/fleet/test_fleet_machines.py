@@ -1,0 +1,323 @@
+"""The machines of a fleet, without a broker: numbers, windows, fences and leases."""
+
+from __future__ import annotations
+
+import pytest
+
+from claude_transport.errors import ConnectionLost, ProtocolError, ReplayGap
+from claude_transport.protocol.fleet import (
+    JOIN_BYTES,
+    MAX_ENTRY_BYTES,
+    Append,
+    Appended,
+    Entry,
+    Fenced,
+    FleetReader,
+    FleetWriter,
+    Gap,
+    Gone,
+    Kind,
+    Lease,
+    Owner,
+    Synced,
+    Take,
+    Taken,
+)
+from claude_transport.protocol.fleet_ends import Claimed, ClientEnd, WorkerEnd
+from claude_transport.protocol.fleet_placement import Node, Wanted, decode_node, rank_nodes, wait_for_better
+
+
+def said(writer: FleetWriter) -> list[bytes]:
+    return [data for _, data in writer.next_entries()[1]]
+
+
+def test_lines_that_wait_are_joined_into_one_entry() -> None:
+    writer = FleetWriter()
+    for number in range(20):
+        writer.put(b'{"n":%d}\n' % number)
+    first, entries = writer.next_entries()
+    assert first == 1
+    assert entries == [("d", b"".join(b'{"n":%d}\n' % number for number in range(20)))]
+
+
+def test_what_is_in_flight_is_not_changed_by_what_comes_after() -> None:
+    writer = FleetWriter()
+    writer.put(b"one\n")
+    assert said(writer) == [b"one\n"]
+    writer.put(b"two\n")
+    assert said(writer) == []
+    writer.appended(1, 0, now=0)
+    assert writer.next_entries() == (2, [("d", b"two\n")])
+
+
+def test_a_cut_append_is_said_again_under_its_numbers() -> None:
+    writer = FleetWriter()
+    writer.put(b"one\n")
+    before = writer.next_entries()
+    writer.unanswered()
+    assert writer.next_entries() == before
+
+
+def test_a_long_line_is_cut_and_put_together_again() -> None:
+    writer, reader = FleetWriter(), FleetReader()
+    line = b"x" * (2 * MAX_ENTRY_BYTES + 5) + b"\n"
+    writer.put(b"short\n" * JOIN_BYTES)
+    writer.put(line)
+    number, got = 0, b""
+    while writer.has_unsaid:
+        number, entries = writer.next_entries()
+        arrived = reader.take(Entry(number + at, "1.a", kind, data) for at, (kind, data) in enumerate(entries))
+        got += b"".join(each.data for each in arrived)
+        writer.appended(number + len(entries) - 1, 0, now=0)
+    assert got == b"short\n" * JOIN_BYTES + line
+
+
+def test_the_window_bounds_how_far_the_writer_is_ahead_and_a_take_makes_room() -> None:
+    writer = FleetWriter(window=10, keep_seconds=0)
+    writer.put(b"0123456789\n")
+    assert not writer.has_room
+    writer.next_entries()
+    writer.appended(1, 0, now=0)
+    assert writer.waits_for_reader
+    writer.note_taken(1, now=0)
+    assert writer.has_room
+
+
+def test_an_entry_is_kept_until_the_disk_of_the_broker_has_it_even_when_it_was_taken() -> None:
+    writer = FleetWriter(keep_seconds=2)
+    writer.put(b"one\n")
+    writer.next_entries()
+    writer.appended(1, 1, now=10)
+    writer.lost(0)  # a power cut a moment later
+    assert writer.next_entries() == (1, [("d", b"one\n")])
+    writer.appended(1, 1, now=10)
+    writer.note_taken(1, now=12)
+    with pytest.raises(ReplayGap, match="from 1 on"):
+        writer.lost(0)
+
+
+def test_a_reader_takes_each_entry_once() -> None:
+    reader = FleetReader()
+    entries = [Entry(1, "1.a", "d", b"one\n"), Entry(2, "1.a", "d", b"two\n")]
+    assert [each.data for each in reader.take(entries)] == [b"one\n", b"two\n"]
+    assert reader.take(entries) == []
+
+
+def test_a_reader_reports_entries_that_are_gone() -> None:
+    with pytest.raises(ReplayGap, match="from 1 to 4"):
+        FleetReader().take([Entry(5, "1.a", "d", b"five\n")])
+
+
+def test_half_a_line_of_a_writer_that_is_gone_is_dropped() -> None:
+    reader = FleetReader()
+    arrived = reader.take([Entry(1, "1.a", "p", b'{"half'), Entry(2, "2.b", "d", b"{}\n")])
+    assert [each.data for each in arrived] == [b"{}\n"]
+
+
+def test_half_of_an_endless_line_is_ended_before_the_next_writer() -> None:
+    reader = FleetReader(max_held_bytes=4, passes_on=True)
+    arrived = reader.take([Entry(1, "1.a", "p", b'{"half'), Entry(2, "2.b", "d", b"{}\n")])
+    assert b"".join(each.data for each in arrived) == b'{"half\n{}\n'
+
+
+@pytest.mark.parametrize("entry", [Entry(2, "1.b", "d", b"stale\n"), Entry(2, "none", "d", b"stale\n")])
+def test_an_entry_of_an_older_writer_is_refused(entry: Entry) -> None:
+    reader = FleetReader()
+    reader.take([Entry(1, "2.a", "d", b"new\n")])
+    with pytest.raises(ProtocolError) as caught:
+        reader.take([entry])
+    assert caught.value.code == "fleet.stale"
+
+
+def test_an_entry_that_no_writer_makes_is_refused() -> None:
+    with pytest.raises(ProtocolError) as caught:
+        FleetReader().take([Entry(1, "1.a", "d", b"x" * (MAX_ENTRY_BYTES + 1))])
+    assert caught.value.code == "fleet.malformed"
+
+
+def test_a_line_without_an_end_is_refused_where_it_would_be_fed_to_a_process() -> None:
+    reader = FleetReader(max_held_bytes=3)
+    with pytest.raises(ProtocolError) as caught:
+        reader.take([Entry(1, "1.a", "p", b"xxxx")])
+    assert caught.value.code == "fleet.line_too_long"
+
+
+def test_a_fenced_end_is_over_with_a_typed_error() -> None:
+    end = ClientEnd("1.a")
+    end.writer.put(b"{}\n")
+    call = end.append_call()
+    assert isinstance(call, Append)
+    for reply, code in ((Fenced("2.b"), "fleet.fenced"), (Gone(), "fleet.gone")):
+        with pytest.raises(ConnectionLost) as caught:
+            end.answered(call, reply, asked_at=0, now=0)
+        assert caught.value.code == code
+
+
+def test_a_gap_makes_the_writer_say_its_window_again() -> None:
+    end = ClientEnd("1.a")
+    for number in range(3):
+        end.writer.put(b"%d\n" % number)
+        call = end.append_call()
+        assert call is not None
+        end.answered(call, Appended(number + 1, 0), asked_at=0, now=0)
+    end.writer.put(b"3\n")
+    call = end.append_call()
+    assert call is not None
+    end.answered(call, Gap(1, 0), asked_at=0, now=0)
+    assert end.append_call() == Append(end.side, "1.a", 2, [("d", b"1\n"), ("d", b"2\n"), ("d", b"3\n")])
+
+
+def test_a_reader_goes_back_to_where_a_newer_writer_began_when_the_broker_lost_what_was_read() -> None:
+    end = ClientEnd("1.a")
+    end.arrived([Entry(number, "1.w", "d", b"%d\n" % number) for number in (1, 2, 3)])
+    end.consumed(3)
+    end.answered(end.sync_call(), Synced("2.x", 1, 0, 0), asked_at=0, now=0)
+    assert end.reader.cursor == 1
+    assert [each.data for each in end.arrived([Entry(2, "2.x", "d", b"new\n")])] == [b"new\n"]
+
+
+def test_a_compare_without_a_newer_writer_changes_nothing_for_the_reader() -> None:
+    end = ClientEnd("1.a")
+    end.arrived([Entry(1, "1.w", "d", b"1\n")])
+    end.answered(end.sync_call(), Synced("1.w", 0, 0, 0), asked_at=0, now=0)
+    assert end.reader.cursor == 1
+
+
+# The worker.
+
+
+def claimed(**fields: int) -> Claimed:
+    return Claimed(token="1.w", **fields)  # type: ignore[arg-type]
+
+
+def prompt(number: int) -> Entry:
+    return Entry(number, "1.c", "d", b'{"type":"user","n":%d}\n' % number)
+
+
+def test_input_is_written_down_as_taken_before_the_process_gets_it() -> None:
+    end = WorkerEnd(claimed(), asked_at=0)
+    end.arrived([prompt(1), prompt(2)])
+    call = end.take_call()
+    assert call == Take(end.side, "1.w", 2, 2)
+    assert end.to_feed(0) == []
+    assert call is not None
+    end.answered(call, Taken(), asked_at=0, now=0)
+    assert [each.number for each in end.to_feed(0)] == [1, 2]
+    assert end.take_call() is None
+    end.fed()
+    assert end.fed_number == 2
+    assert not end.has_input
+
+
+def test_a_cut_take_is_made_again_before_anything_is_fed() -> None:
+    end = WorkerEnd(claimed(), asked_at=0)
+    end.arrived([prompt(1)])
+    call = end.take_call()
+    assert call is not None
+    end.unanswered(call)
+    assert end.to_feed(0) == []
+    assert end.take_call() == call
+
+
+def test_nothing_is_fed_when_the_lease_is_over() -> None:
+    end = WorkerEnd(claimed(), asked_at=0, lease=15, margin=3)
+    end.arrived([prompt(1)])
+    call = end.take_call()
+    assert call is not None
+    end.answered(call, Taken(), asked_at=0, now=0)
+    assert end.to_feed(11.9)
+    assert end.to_feed(12) == []
+
+
+def test_a_turn_is_over_for_the_broker_with_the_append_of_its_result() -> None:
+    end = WorkerEnd(claimed(), asked_at=0)
+    end.arrived([prompt(1)])
+    call = end.take_call()
+    assert call is not None
+    end.answered(call, Taken(), asked_at=0, now=0)
+    end.fed()
+    assert end.busy
+    end.say(b'{"type":"assistant"}\n')
+    first = end.append_call()
+    assert first is not None
+    assert first.turns is None
+    end.say(b'{"type":"result"}\n')
+    end.answered(first, Appended(1, 0), asked_at=0, now=0)
+    second = end.append_call()
+    assert second is not None
+    assert second.turns == 1
+    assert not end.busy
+
+
+def test_a_turn_whose_transcript_is_not_stored_is_a_gap_for_the_next_worker() -> None:
+    end = WorkerEnd(claimed(turns_begun=1), asked_at=0)
+    end.hold_turns(unstored=True)
+    end.say(b'{"type":"result"}\n')
+    call = end.append_call()
+    assert call is not None
+    assert (call.turns, call.stored) == (1, 0)
+    assert Claimed(token="2.x", turns_begun=1, turns_over=1).unstored == 1
+    end.answered(call, Appended(1, 0), asked_at=0, now=0)
+    assert end.append_call() is None
+    end.hold_turns(unstored=False)
+    call = end.append_call()
+    assert call is not None
+    assert (call.entries, call.turns, call.stored) == ((), 1, 1)
+
+
+def test_a_worker_that_takes_a_session_counts_the_turns_that_are_uncertain() -> None:
+    taken = Claimed(token="2.x", turns_begun=3, turns_over=2, out_last=7)
+    assert (taken.is_takeover, taken.uncertain) == (True, 1)
+    end = WorkerEnd(taken, asked_at=0)
+    end.begin(Owner(node="two"))
+    call = end.append_call()
+    assert call is not None
+    assert (call.first, call.entries[0][0], call.turns) == (8, Kind.OWNER, 3)
+
+
+@pytest.mark.parametrize("fields", [{}, {"we": "1.a", "wi": "x", "ce": "1.b", "wo": "0", "co": "0"}])
+def test_a_hash_that_no_script_wrote_is_a_typed_error(fields: dict[str, str]) -> None:
+    with pytest.raises(ProtocolError):
+        Claimed.from_fields(fields)
+
+
+def test_a_lease_counts_from_before_it_was_asked_for() -> None:
+    lease = Lease(seconds=15, margin=3)
+    assert not lease.holds(0)
+    lease.granted(asked_at=100)
+    lease.granted(asked_at=90)  # a late answer
+    assert lease.holds(111.9)
+    assert not lease.holds(112)
+    assert lease.renew_at == 105
+
+
+# Placement.
+
+
+def test_the_least_loaded_worker_with_the_labels_comes_first() -> None:
+    nodes = [
+        Node(id="full", capacity=2, load=2, labels=("gpu",)),
+        Node(id="busy", capacity=4, load=3, labels=("gpu",)),
+        Node(id="idle", capacity=4, load=1, labels=("gpu",)),
+        Node(id="plain", capacity=4, load=0),
+        Node(id="leaving", capacity=4, load=0, labels=("gpu",), draining=True),
+        Node(id="gone", capacity=4, load=0, labels=("gpu",), seen=-100),
+        Node(id="old", capacity=4, load=0, labels=("gpu",), versions=(0,)),
+    ]
+    ranked = rank_nodes(nodes, Wanted(labels=("gpu",)), now=1)
+    assert [node.id for node in ranked] == ["idle", "busy"]
+    assert [wait_for_better(ranked, name) for name in ("idle", "busy", "plain")] == [0, 2, None]
+
+
+def test_a_workspace_stays_with_its_worker_while_that_one_lives_and_has_room() -> None:
+    home = Node(id="home", capacity=4, load=3)
+    other = Node(id="other", capacity=4, load=0)
+    assert [node.id for node in rank_nodes([other, home], Wanted(workspace="w"), now=0, home="home")] == ["home", "other"]
+    assert [node.id for node in rank_nodes([other, Node(id="home", capacity=3, load=3)], Wanted(workspace="w"), now=0, home="home")] == [
+        "other"
+    ]
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"id":1}', b'{"id":"' + b"x" * 5000 + b'"}', b"\xff"])
+def test_a_record_that_no_worker_wrote_is_left_out(data: bytes) -> None:
+    assert decode_node(data) is None

@@ -1,0 +1,33 @@
+"""Every clause of the contract, over a worker and a real broker."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import tempfile
+from pathlib import Path
+
+from broker_server import BrokerServer
+
+from claude_transport.testing.conformance import Medium, media
+from claude_transport.testing.conformance.pytest_adapter import Case, parametrize
+
+
+@functools.cache
+def shared_broker() -> BrokerServer:
+    """One server for all clauses; each subject has its own keys."""
+    folder = tempfile.TemporaryDirectory(prefix="fleet-")
+    server = BrokerServer(Path(folder.name, "broker"), "--appendonly", "no")
+    server.start()
+    atexit.register(folder.cleanup)
+    atexit.register(server.kill)
+    return server
+
+
+def medium() -> Medium:
+    return media.fleet(shared_broker().url)
+
+
+@parametrize(medium(), timeout=30.0)
+def test_a_session_on_a_fleet_keeps_the_clause(case: Case) -> None:
+    assert case.check().verdict == "passed"

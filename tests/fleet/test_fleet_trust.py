@@ -1,0 +1,157 @@
+"""Who may begin what on a fleet, what the broker never knows, and what hostile entries do."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from broker_server import BrokerServer
+from programs import ECHO, numbered, read, serving
+
+import claude_transport as ct
+from claude_transport import errors
+from claude_transport.fleet import FleetTransport, FleetWorker
+from claude_transport.gateway import GatewayLimits
+from claude_transport.streams.broker import Broker, BrokerAddress
+
+TOKENS = {"alice": "alice-has-a-long-token", "bob": "bob-has-a-long-token-too"}
+
+TELL = [sys.executable, "-I", "-S", "-c", "import os,json; print(json.dumps({'key': os.environ.get('API_KEY')}), flush=True); input()"]
+
+
+async def everything(broker: BrokerServer) -> bytes:
+    """All that the broker holds, as one piece."""
+    import coredis
+
+    async with coredis.Redis.from_url(broker.url) as client:
+        pieces = []
+        async for key in client.scan_iter():
+            pieces += [key, await client.dump(key)]
+            kind = await client.type(key)
+            if kind in (b"hash", "hash"):
+                pieces += [part for pair in (await client.hgetall(key)).items() for part in pair]
+            elif kind in (b"stream", "stream"):
+                pieces += [value for entry in await client.xrange(key) for value in entry.field_values.values()]
+    return b"\n".join(piece if isinstance(piece, bytes) else str(piece).encode() for piece in pieces)
+
+
+async def test_a_session_needs_a_token_of_the_workers_which_the_broker_never_sees(broker: BrokerServer) -> None:
+    async with serving(FleetWorker(broker.url, command=ECHO, tokens=TOKENS)):
+        for token in (None, "a-token-that-is-not-accepted"):
+            with pytest.raises(errors.AuthenticationError):
+                await FleetTransport(broker.url, token=token).connect()
+        async with FleetTransport(broker.url, token=TOKENS["alice"]) as transport:
+            await transport.write("{}")
+            assert await read(transport.read_messages(), 1) == [{}]
+            held = await everything(broker)
+            assert b"has-a-long-token" not in held
+            for token in (None, TOKENS["bob"]):
+                with pytest.raises(errors.AuthenticationError):
+                    await FleetTransport(broker.url, session=transport.session, token=token).connect()
+            await transport.write("{}")
+            assert await read(transport.read_messages(), 1) == [{}]
+
+
+async def test_what_a_client_may_choose_is_bounded_by_the_worker(broker: BrokerServer) -> None:
+    worker = FleetWorker(broker.url, command=ECHO, options=ct.ClaudeOptions(permission_mode="plan"), choices=["permission_mode", "model"])
+    async with serving(worker):
+        for options in ({"permission_mode": "bypassPermissions"}, {"cwd": "/"}, {"max_turns": "many"}):
+            with pytest.raises(errors.ConfigurationError):
+                await FleetTransport(broker.url, options=options).connect()
+        async with FleetTransport(broker.url, options={"model": "haiku"}) as transport:
+            assert transport.is_ready()
+
+
+async def test_a_secret_is_refused_here_and_put_in_there(broker: BrokerServer) -> None:
+    for options in ({"env": {"API_KEY": "sk-123"}}, {"mcp_servers": {"s": {"headers": {"Authorization": "Bearer abcdefghijkl"}}}}):
+        with pytest.raises(errors.ConfigurationError) as caught:
+            FleetTransport(broker.url, options=options)
+        assert "sk-123" not in str(caught.value)
+    worker = FleetWorker(broker.url, launch=_tell_the_key, choices=["env"], secrets={"KEY-OF-A": "sk-hidden"})
+    async with serving(worker):
+        async with FleetTransport(broker.url, options={"env": {"API_KEY": "secret:KEY-OF-A"}}) as transport:
+            assert await read(transport.read_messages(), 1) == [{"key": "sk-hidden"}]
+            held = await everything(broker)
+            assert b"secret:KEY-OF-A" in held
+            assert b'"env"' in held
+        with pytest.raises(errors.ConfigurationError, match="no secret other"):
+            await FleetTransport(broker.url, options={"env": {"API_KEY": "secret:other"}}).connect()
+
+
+def _tell_the_key(options: ct.ClaudeOptions) -> ct.Transport:
+    return ct.SubprocessTransport(ct.ClaudeOptions(env=options.env), command=TELL)
+
+
+async def test_the_limits_of_a_token_hold_on_a_worker(broker: BrokerServer) -> None:
+    limits = GatewayLimits(sessions=1, line_bytes=1000, session_bytes=20_000)
+    async with serving(FleetWorker(broker.url, command=ECHO, limits=limits)):
+        async with FleetTransport(broker.url) as first:
+            with pytest.raises(errors.CLIConnectionError) as caught:
+                await FleetTransport(broker.url).connect()
+            assert (caught.value.code, caught.value.retryable) == ("fleet.limit", True)
+            await first.write(msgspec.json.encode({"long": "x" * 2000}))
+            with pytest.raises(errors.ConnectionLost) as lost, anyio.fail_after(20):
+                await anext(first.read_messages())
+            assert lost.value.code == "fleet.line_too_long"
+        async with FleetTransport(broker.url) as second:
+            with pytest.raises(errors.ConnectionLost) as lost, anyio.fail_after(20):
+                messages = second.read_messages()
+                while True:
+                    await second.write(msgspec.json.encode({"text": "x" * 900}))
+                    await anext(messages)
+            assert lost.value.code == "fleet.session_bytes"
+
+
+async def put(broker: BrokerServer, key: str, number: str, fields: dict[Any, Any]) -> None:
+    connection = Broker(BrokerAddress(broker.url))
+    await connection.start(timeout=10)
+    try:
+        await connection.command("xadd", key, fields, identifier=number)
+    finally:
+        await connection.aclose()
+
+
+HOSTILE: list[tuple[str, dict[Any, Any]]] = [
+    ("1-0", {"x": "y"}),
+    ("1-7", {"e": "1.a", "k": "d", "d": "{}"}),
+    ("9-0", {"e": "1.a", "k": "d", "d": "{}"}),
+    ("1-0", {"e": "0.a", "k": "d", "d": "{}"}),
+    ("1-0", {"e": "1.a", "k": "d", "d": b"x" * 300_000}),
+    ("1-0", {"e": b"\xff", "k": "d", "d": "{}"}),
+]
+
+
+@pytest.mark.parametrize(("number", "fields"), HOSTILE)
+async def test_a_hostile_entry_of_a_client_ends_its_session_and_no_other_one(
+    broker: BrokerServer, number: str, fields: dict[Any, Any]
+) -> None:
+    worker = FleetWorker(broker.url, command=ECHO)
+    async with serving(worker), FleetTransport(broker.url) as good, FleetTransport(broker.url) as bad:
+        await put(broker, f"{{claude-fleet:{bad.session}}}:in", number, fields)
+        with pytest.raises(errors.ConnectionLost) as caught, anyio.fail_after(20):
+            await anext(bad.read_messages())
+        assert caught.value.code == "fleet.malformed"
+        await good.write('{"n":0}')
+        assert await read(good.read_messages(), 1) == numbered([0])
+
+
+async def test_a_hostile_entry_for_a_client_is_a_typed_error(broker: BrokerServer) -> None:
+    async with serving(FleetWorker(broker.url, command=ECHO)), FleetTransport(broker.url) as transport:
+        await put(broker, f"{{claude-fleet:{transport.session}}}:out", "77-0", {"x": "y"})
+        with pytest.raises(errors.ProtocolError), anyio.fail_after(20):
+            await anext(transport.read_messages())
+
+
+@pytest.mark.parametrize("fields", [{"s": "new"}, {"s": "new", "q": "{"}, {"s": "new", "q": "{}", "we": "x", "wu": "0", "ce": "1.a"}])
+async def test_a_hostile_session_in_the_queue_harms_no_other_one(broker: BrokerServer, fields: dict[Any, Any]) -> None:
+    connection = Broker(BrokerAddress(broker.url))
+    await connection.start(timeout=10)
+    await connection.command("hset", connection.keys.meta("evil"), fields)
+    await connection.command("zadd", connection.keys.sessions, {"evil": 0})
+    await connection.aclose()
+    async with serving(FleetWorker(broker.url, command=ECHO)), FleetTransport(broker.url) as transport:
+        await transport.write("{}")
+        assert await read(transport.read_messages(), 1) == [{}]

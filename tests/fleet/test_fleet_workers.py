@@ -1,0 +1,208 @@
+"""Workers: which one takes a session, how sessions move, what observers and operators see, and a broker without memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from broker_server import BrokerServer
+from programs import ECHO, numbered, read, serving
+
+from claude_transport import errors
+from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
+from claude_transport.observing import observe
+from claude_transport.streams.broker import Broker, BrokerAddress
+
+
+async def worker_of(broker: BrokerServer, transport: FleetTransport) -> str:
+    async with FleetRegistry(broker.url) as registry:
+        return next(each.worker for each in await registry.sessions() if each.id == transport.session)
+
+
+async def test_sessions_go_to_the_worker_with_the_label_and_to_the_least_loaded_one(broker: BrokerServer) -> None:
+    one, two = (FleetWorker(broker.url, command=ECHO, name=name, capacity=2, labels=["gpu"]) for name in ("one", "two"))
+    plain = FleetWorker(broker.url, command=ECHO, name="plain", capacity=100)
+    async with serving(one, two, plain):
+        transports = [FleetTransport(broker.url, labels=["gpu"]) for _ in range(4)]
+        for transport in transports:
+            await transport.connect()
+        assert sorted([await worker_of(broker, transport) for transport in transports]) == ["one", "one", "two", "two"]
+        with pytest.raises(errors.ConnectTimeout):
+            await FleetTransport(broker.url, labels=["gpu"], start_timeout=0.5).connect()
+        for transport in transports:
+            await transport.close()
+
+
+async def test_a_workspace_goes_to_the_worker_that_had_it(broker: BrokerServer) -> None:
+    workers = [FleetWorker(broker.url, command=ECHO, name=name, capacity=9) for name in ("one", "two", "three")]
+    async with serving(*workers):
+        homes = set()
+        for _ in range(4):
+            async with FleetTransport(broker.url, workspace="project") as transport:
+                homes.add(await worker_of(broker, transport))
+        assert len(homes) == 1
+
+
+async def test_a_drained_worker_gives_its_sessions_away_when_their_turn_is_over(broker: BrokerServer) -> None:
+    old, new = (FleetWorker(broker.url, command=ECHO, name=name) for name in ("old", "new"))
+    async with serving(old), FleetTransport(broker.url) as transport:
+        messages = transport.read_messages()
+        await transport.write('{"type":"user","n":0}')
+        assert await read(messages, 1) == [{"type": "user", "n": 0}]
+        async with serving(new), anyio.create_task_group() as tasks:
+            tasks.start_soon(old.drain)
+            with anyio.move_on_after(0.5):
+                await anext(messages)
+            assert old.sessions == (transport.session,)  # the turn runs
+            await transport.write('{"type":"result"}')
+            result, notice = await read(messages, 2)
+            assert (result, notice["subtype"], notice["uncertain"]) == ({"type": "result"}, "fleet_takeover", 0)
+            assert (old.sessions, new.sessions) == ((), (transport.session,))
+            await transport.write('{"n":1}')
+            assert await read(messages, 1) == numbered([1])
+            await transport.close()
+
+
+async def test_a_worker_that_is_cancelled_gives_its_sessions_back(broker: BrokerServer) -> None:
+    with anyio.fail_after(60):
+        async with serving(FleetWorker(broker.url, command=ECHO, name="first")):
+            transport = FleetTransport(broker.url)
+            await transport.connect()
+        async with serving(FleetWorker(broker.url, command=ECHO, name="second")):
+            (notice,) = await read(transport.read_messages(), 1)
+            assert (notice["subtype"], notice["worker"]) == ("fleet_takeover", "second")
+            await transport.close()
+
+
+async def test_a_session_is_stopped_by_an_operator(broker: BrokerServer) -> None:
+    async with (
+        serving(FleetWorker(broker.url, command=ECHO)),
+        FleetTransport(broker.url) as transport,
+        FleetRegistry(broker.url) as registry,
+    ):
+        await registry.stop(str(transport.session))
+        with pytest.raises(errors.ConnectionLost) as caught, anyio.fail_after(20):
+            await anext(transport.read_messages())
+        assert caught.value.code == "fleet.stopped"
+        with pytest.raises(errors.UsageError):
+            await registry.stop("none")
+
+
+async def test_a_queued_session_is_stopped_by_an_operator(broker: BrokerServer) -> None:
+    async with anyio.create_task_group() as tasks, FleetRegistry(broker.url) as registry:
+
+        async def wait_in_vain() -> None:
+            with pytest.raises(errors.CLIConnectionError) as caught:
+                await FleetTransport(broker.url).connect()
+            assert caught.value.code == "fleet.gone"
+
+        tasks.start_soon(wait_in_vain)
+        while not (waiting := await registry.sessions()):
+            await anyio.lowlevel.checkpoint()
+        await registry.stop(waiting[0].id)
+        assert await registry.sessions() == []
+
+
+async def test_what_a_worker_has_done_is_counted(broker: BrokerServer) -> None:
+    worker = FleetWorker(broker.url, command=ECHO, capacity=3)
+    async with serving(worker):
+        async with FleetTransport(broker.url) as transport:
+            await transport.write('{"n":0}')
+            await read(transport.read_messages(), 1)
+            assert "claude_transport_fleet_active_sessions 1\n" in worker.prometheus_text()
+        while worker.sessions:
+            await anyio.lowlevel.checkpoint()
+        text = worker.prometheus_text()
+    for line in ('claimed_total{kind="new"} 1', 'ended_total{reason="ended"} 1', 'bytes_total{direction="in"} 8', "capacity 3"):
+        assert f"claude_transport_fleet_{line}\n" in text
+
+
+async def test_observers_read_a_session_and_change_nothing(broker: BrokerServer) -> None:
+    async with serving(FleetWorker(broker.url, command=ECHO)):
+        transport = FleetTransport(broker.url, keep=100)
+        await transport.connect()
+        messages = transport.read_messages()
+        for message in numbered(range(5)):
+            await transport.write(msgspec.json.encode(message))
+            await read(messages, 1)
+        session = str(transport.session)
+        async with observe(broker.url, session=session) as first, observe(broker.url, session=session) as second:
+            seen = [await anext(first) for _ in range(6)]
+            assert [line.direction for line in seen] == ["note", *["out"] * 5]
+            assert [msgspec.json.decode(line) for line in seen[1:]] == numbered(range(5))
+            assert [await anext(second) for _ in range(6)] == seen
+        async with observe(broker.url, session=session, since=seen[3].position) as later:
+            assert await anext(later) == b'{"n":3}'
+            await transport.end_input()
+            rest = [line async for line in later]
+        assert rest[0] == b'{"n":4}'
+        assert [line.direction for line in rest[1:]] == ["note"] * 3
+        await transport.close()
+
+
+async def test_an_observer_of_lines_that_are_not_kept_is_told(broker: BrokerServer) -> None:
+    async with serving(FleetWorker(broker.url, command=ECHO)), FleetTransport(broker.url) as transport:
+        messages = transport.read_messages()
+        for message in numbered(range(3)):
+            await transport.write(msgspec.json.encode(message))
+            await read(messages, 1)
+        with anyio.fail_after(10):
+            while True:
+                try:
+                    await anext(observe(broker.url, session=str(transport.session), since=1))
+                except errors.ReplayGap:
+                    break
+        with pytest.raises(errors.CLIConnectionError):
+            await anext(observe(broker.url, session="none", since=None))
+        with pytest.raises(errors.ConfigurationError):
+            observe(broker.url, session=None)
+
+
+async def test_a_broker_out_of_memory_makes_writers_wait_and_loses_nothing(broker: BrokerServer) -> None:
+    connection = Broker(BrokerAddress(broker.url))
+    await connection.start(timeout=10)
+    async with serving(FleetWorker(broker.url, command=ECHO)), FleetTransport(broker.url) as transport:
+        messages = transport.read_messages()
+        await transport.write('{"n":0}')
+        assert await read(messages, 1) == numbered([0])
+        await connection.command("config_set", {"maxmemory": 1})
+        for message in numbered(range(1, 20)):
+            await transport.write(msgspec.json.encode(message))
+        with anyio.move_on_after(1) as waited:
+            await anext(messages)
+        assert waited.cancelled_caught
+        await connection.command("config_set", {"maxmemory": 0})
+        assert await read(messages, 19) == numbered(range(1, 20))
+    await connection.aclose()
+
+
+async def test_a_worker_leaves_sessions_of_a_newer_format_to_newer_workers(broker: BrokerServer) -> None:
+    connection = Broker(BrokerAddress(broker.url))
+    await connection.start(timeout=10)
+    async with serving(FleetWorker(broker.url, command=ECHO)):
+        transport = FleetTransport(broker.url, start_timeout=0.5)
+        wanted: dict[str, Any] = {"version": 2}
+        await connection.command(
+            "hset", connection.keys.meta("new"), {"s": "new", "q": msgspec.json.encode(wanted), "ce": "1.a", "we": "0."}
+        )
+        await connection.command("zadd", connection.keys.sessions, {"new": 0})
+        await transport.connect()
+        await transport.close()
+        assert await connection.command("hget", connection.keys.meta("new"), "s") == b"new"
+    await connection.aclose()
+
+
+async def test_a_check_of_the_broker_names_what_a_fleet_needs(broker: BrokerServer) -> None:
+    connection = Broker(BrokerAddress(broker.url))
+    await connection.start(timeout=10)
+    async with FleetRegistry(broker.url) as registry:
+        (finding,) = (await registry.check()).findings
+        assert "appendonly" in finding
+        await connection.command("config_set", {"appendonly": "yes", "appendfsync": "no", "maxmemory-policy": "allkeys-lru"})
+        check = await registry.check()
+        assert [word in " ".join(check.findings) for word in ("appendfsync", "maxmemory-policy")] == [True, True]
+        await connection.command("config_set", {"appendfsync": "everysec", "maxmemory-policy": "noeviction"})
+        assert (await registry.check()).findings == ()
+    await connection.aclose()

@@ -1,0 +1,198 @@
+"""Observers that are slow or stuck, in virtual time: what they cost the session, and what they get."""
+
+from __future__ import annotations
+
+import gc
+import json
+import tracemalloc
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from rehearsal import ALICE, Rehearsal, Talker, rehearsal
+from virtual_time import jumping_backends
+
+from claude_transport.gateway.door import GatewayLimits
+from claude_transport.gateway.observatory import Viewing
+from claude_transport.streams.websocket import HandshakeRequest
+
+MEBIBYTE = 2**20
+
+
+@pytest.fixture(params=jumping_backends(idle=0.1))
+def anyio_backend(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+class Play:
+    """A session that can be watched. The test plays both of its ends."""
+
+    def __init__(self, stage: Rehearsal, client: Talker, process: Talker) -> None:
+        self.gateway = stage.gateway
+        self.client = client
+        self.process = process
+        self.session = stage.gateway.sessions[0].id
+
+    def view(self, what: str, *, token: str = ALICE, since: int | None = None) -> Viewing:
+        headers = {"host": "localhost", "authorization": f"Bearer {token}"} | ({} if since is None else {"last-event-id": str(since)})
+        seen = self.gateway.observe(HandshakeRequest(path=f"/observe/{self.session}/{what}", headers=headers))
+        assert isinstance(seen, Viewing)
+        return seen
+
+    async def exchange(self, line: bytes) -> None:
+        """Say a line, and hear it at the owner's end."""
+        await self.process.say(line)
+        assert await self.client.hear() == line
+
+
+@asynccontextmanager
+async def play(**settings: Any) -> AsyncIterator[Play]:
+    async with rehearsal(observable=True, **settings) as stage:
+        client = await stage.plain()
+        process = await stage.processes.next()
+        await client.say(b'{"n":0}')
+        await process.hear()
+        yield Play(stage, client, process)
+
+
+class Observer:
+    """Takes what is sent to it: `takes(part)` may wait."""
+
+    def __init__(self, play: Play, viewing: Viewing, *, takes: Callable[[bytes], Awaitable[object]] | None = None) -> None:
+        self._play = play
+        self._viewing = viewing
+        self._takes = takes
+        self._changed = anyio.Event()
+        self.parts: list[bytes] = []
+        self.told_all: bool | None = None
+
+    async def watch(self) -> None:
+        self.told_all = await self._play.gateway.show(self._viewing, self._take, anyio.sleep_forever)
+        self._changed.set()
+
+    async def _take(self, part: bytes) -> None:
+        if self._takes is not None:
+            await self._takes(part)
+        self.parts.append(part)
+        self._changed.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        with anyio.fail_after(3600):
+            while not condition():
+                self._changed = anyio.Event()
+                await self._changed.wait()
+
+    @property
+    def data(self) -> bytes:
+        return b"".join(self.parts)
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of the lines of the process."""
+        rows = [json.loads(row[6:]) for row in self.data.split(b"\n") if row.startswith(b"data: {")]
+        return [json.loads(row["line"])["n"] for row in rows if row.get("dir") == "out"]
+
+
+async def stuck(_part: bytes) -> None:
+    await anyio.sleep_forever()
+
+
+async def test_fifty_observers_one_of_them_stuck_cost_the_owner_no_time_and_bounded_memory() -> None:
+    room, count = 100_000, 2000
+    limits = GatewayLimits(observed_bytes=room, observers=50)
+    async with play(limits=limits) as scene, anyio.create_task_group() as tasks:
+        observers = [Observer(scene, scene.view("events"), takes=stuck if place == 0 else None) for place in range(50)]
+        for observer in observers:
+            tasks.start_soon(observer.watch)
+        await observers[1].until(lambda: bool(observers[1].parts))
+        gc.collect()
+        tracemalloc.start()
+        before, began = tracemalloc.get_traced_memory()[0], anyio.current_time()
+        for number in range(1, count + 1):
+            await scene.exchange(b'{"n":%d,"text":"%s"}' % (number, b"y" * 1000))  # the owner has every line, in order
+            if number % 100 == 0:
+                waited = anyio.current_time() - began
+                assert waited == 0  # the owner has never waited: the clock jumps when all tasks wait for it
+                for observer in observers:
+                    observer.parts.clear()
+        most = tracemalloc.get_traced_memory()[1] - before
+        tracemalloc.stop()
+        # the lines, what was made of them, and what the observers hold: 20 times as much was said
+        assert most < 3 * room + 2 * MEBIBYTE
+        await observers[1].until(lambda: b"y" in observers[1].data and count in observers[1].numbers())
+        await observers[0].until(lambda: observers[0].told_all is not None)
+        assert observers[0].told_all is False  # disconnected, for it has taken nothing
+        assert observers[0].parts == []
+        tasks.cancel_scope.cancel()
+
+
+async def test_an_observer_that_takes_little_at_a_time_gets_everything() -> None:
+    async with play() as scene, anyio.create_task_group() as tasks:
+
+        async def slowly(part: bytes) -> None:
+            await anyio.sleep(len(part) / 2000)
+
+        observer = Observer(scene, scene.view("events"), takes=slowly)
+        tasks.start_soon(observer.watch)
+        await scene.exchange(b'{"n":1,"text":"%s"}' % (b"y" * 200_000))  # takes minutes on its network
+        await observer.until(lambda: b"id: 2\n" in observer.data and observer.data.endswith(b"\n\n"))
+        assert observer.numbers() == [1]
+        await scene.process.stream.aclose()
+        await observer.until(lambda: observer.told_all is not None)
+        assert observer.told_all
+
+
+async def test_fifty_live_pages_share_each_change() -> None:
+    async with play(limits=GatewayLimits(observers=50)) as scene, anyio.create_task_group() as tasks:
+        pages = [Observer(scene, scene.view("timeline")) for _ in range(50)]
+        for page in pages:
+            tasks.start_soon(page.watch)
+        for number in range(1, 6):
+            for page in pages:
+                await page.until(lambda page=page, number=number: len(page.parts) >= number)  # type: ignore[misc]
+            assert len({id(page.parts[number - 1]) for page in pages}) == 1  # one object
+            await scene.exchange(b'{"type":"assistant","n":%d}' % number)
+        await anyio.sleep(1)
+        before = len(pages[0].parts)
+        for number in range(40):
+            await scene.exchange(b'{"type":"assistant","n":%d}' % number)
+            await anyio.sleep(0.05)
+        assert len(pages[0].parts) - before <= 10  # in two seconds
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_page_that_knows_another_timeline_gets_all_of_this_one() -> None:
+    async with play() as scene, anyio.create_task_group() as tasks:
+        await scene.exchange(b'{"type":"assistant","n":1}')
+        page = Observer(scene, scene.view("timeline", since=50))
+        tasks.start_soon(page.watch)
+        await page.until(lambda: bool(page.parts))
+        assert json.loads(page.data.partition(b"data: ")[2])["count"] >= 1
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("what", ["events", "timeline"])
+@pytest.mark.parametrize("is_stuck", [True, False], ids=["stuck", "waiting"])
+async def test_a_revoked_observer_gets_nothing_more_from_that_moment_on(what: str, is_stuck: bool) -> None:
+    async with play() as scene, anyio.create_task_group() as tasks:
+        grant = scene.gateway.grant_observer(scene.session)
+        reached = anyio.Event()
+
+        async def take(_part: bytes) -> None:
+            reached.set()
+            if is_stuck:
+                await anyio.sleep_forever()
+
+        observer = Observer(scene, scene.view(what, token=grant.token), takes=take)
+        tasks.start_soon(observer.watch)
+        await scene.exchange(b'{"type":"assistant","n":1}')
+        await reached.wait()
+        await anyio.sleep(1)
+        parts, now = len(observer.parts), anyio.current_time()
+        grant.revoke()
+        await scene.exchange(b'{"type":"assistant","n":2}')
+        await observer.until(lambda: observer.told_all is not None)
+        assert observer.told_all is False
+        assert anyio.current_time() == now
+        assert len(observer.parts) == parts

@@ -1,0 +1,175 @@
+"""How a Redis server is reached: what a URL may say, what an error may say, and what is left open."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import trustme
+from anyio.abc import SocketStream
+from redis_server import RedisServer
+
+from claude_transport import errors, sessions
+
+KEY: Any = {"project_key": "project", "session_id": "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"}
+ENTRIES: Any = [{"type": "user", "uuid": "1"}]
+PASSWORD = "p@ss/w:rd#1"
+QUOTED = "p%40ss%2Fw%3Ard%231"
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., RedisServer]]:
+    """Starts servers with these settings."""
+    with ExitStack() as stack:
+
+        def start(*settings: str, tls: bool = False) -> RedisServer:
+            server = RedisServer(tmp_path / "redis", settings=settings, tls=tls)
+            stack.callback(server.kill)
+            server.start()
+            return server
+
+        yield start
+
+
+async def test_a_password_may_have_any_character_and_a_database_has_a_number(serve: Callable[..., RedisServer]) -> None:
+    server = serve("--requirepass", PASSWORD)
+    store = sessions.RedisSessionStore(f"redis://:{QUOTED}@127.0.0.1:{server.port}/3")
+    await store.append(KEY, ENTRIES)
+    assert await store.load(KEY) == ENTRIES
+    assert await sessions.RedisSessionStore(f"redis://default:{QUOTED}@127.0.0.1:{server.port}/4").load(KEY) is None
+
+
+@pytest.mark.parametrize("secret", ["wrong-hunter2", ""])
+async def test_a_refused_login_is_a_typed_error_that_says_no_password(
+    secret: str, serve: Callable[..., RedisServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    server = serve("--requirepass", PASSWORD)
+    store = sessions.RedisSessionStore(f"redis://:{secret}@127.0.0.1:{server.port}/0")
+    with pytest.raises(errors.CLIConnectionError) as caught:
+        await store.append(KEY, ENTRIES)
+    assert caught.value.code == "session_store.failed"
+    assert f"127.0.0.1:{server.port}" in str(caught.value)
+    for text in (str(caught.value), repr(caught.value), repr(store), caplog.text):
+        assert "hunter2" not in text
+        assert PASSWORD not in text
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://user:hunter2",  # the password stands where a port would
+        "redis://user:hunter2@host:hunter2/0",
+        "redis://user:hunter2@host:99999/0",
+        "redis://[::1:hunter2",
+        "redis://user:hunter2@host/hunter2",
+        "redis://user:hunter2@host/-1",
+        "redis://user:hunter2@host/0?db=hunter2",
+        "redis://user:hunter2@host/0?ssl_ca_certs=x",
+        "rediss://user:hunter2@host/0?stream_timeout=1",
+        "rediss://user:hunter2@host/0?ssl_ca_certs=/nowhere/ca.pem",
+        b"redis://user:hunter2@host/0",
+    ],
+)
+def test_a_url_that_cannot_be_used_is_refused_without_its_password(url: Any) -> None:
+    with pytest.raises(errors.ConfigurationError) as caught:
+        sessions.RedisSessionStore(url)
+    assert caught.value.option == "url"
+    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in str(caught.value.__cause__)
+
+
+def certificates(folder: Path, *names: str) -> tuple[str, list[str]]:
+    """The file of an authority, and the settings of a server that it vouches for under these names."""
+    authority = trustme.CA()
+    made = authority.issue_cert(*names)
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    made.private_key_pem.write_to_path(str(folder / "key.pem"))
+    made.cert_chain_pems[0].write_to_path(str(folder / "cert.pem"))
+    settings = ["--tls-cert-file", str(folder / "cert.pem"), "--tls-key-file", str(folder / "key.pem"), "--tls-auth-clients", "no"]
+    return str(folder / "ca.pem"), settings
+
+
+async def test_tls_checks_the_certificate_and_the_name_in_it(serve: Callable[..., RedisServer], tmp_path: Path) -> None:
+    authority, settings = certificates(tmp_path, "redis.example.com")
+    server = serve(*settings, tls=True)
+    for url in (server.url, f"{server.url}?ssl_ca_certs={authority}"):  # an unknown authority, and another name
+        with pytest.raises(errors.CLIConnectionError, match=r"(?i)certificate"):
+            await sessions.RedisSessionStore(url).append(KEY, ENTRIES)
+    for more in ("ssl_check_hostname=false", "ssl_cert_reqs=none"):
+        store = sessions.RedisSessionStore(f"{server.url}?ssl_ca_certs={authority}&{more}")
+        await store.append(KEY, ENTRIES)
+        assert await store.load(KEY) == ENTRIES
+
+
+async def test_tls_is_used_with_a_server_that_proves_its_name(serve: Callable[..., RedisServer], tmp_path: Path) -> None:
+    authority, settings = certificates(tmp_path, "127.0.0.1")
+    store = sessions.RedisSessionStore(f"{serve(*settings, tls=True).url}?ssl_ca_certs={authority}")
+    await store.append(KEY, ENTRIES)
+    assert await store.load(KEY) == ENTRIES
+
+
+HUNG_UP: dict[str, Callable[[bytes], bytes]] = {
+    "at once": lambda _: b"",
+    "with an error": lambda _: b"-ERR max number of clients reached\r\n",
+    "with nonsense": lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    "with half an answer": lambda _: b"$100\r\nhalf",
+}
+
+
+@pytest.mark.parametrize("kind", HUNG_UP)
+async def test_a_server_that_hangs_up_is_a_typed_error_and_leaves_nothing_open(kind: str) -> None:
+    """Pytest reports each stream that is left open as an error."""
+
+    async def answer(stream: SocketStream) -> None:
+        async with stream:
+            await stream.send(HUNG_UP[kind](await stream.receive()))
+
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, answer)
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        store = sessions.RedisSessionStore(f"redis://:hunter2@127.0.0.1:{port}/0")
+        with pytest.raises(errors.CLIConnectionError) as caught:
+            await store.append(KEY, ENTRIES)
+        assert caught.value.code == "session_store.failed"
+        assert "hunter2" not in str(caught.value)
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_call_that_is_cancelled_leaves_nothing_open() -> None:
+    asked = anyio.Event()
+
+    async def listen(stream: SocketStream) -> None:
+        async with stream:
+            await stream.receive()
+            asked.set()
+            await anyio.sleep_forever()
+
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, listen)
+        store = sessions.RedisSessionStore(f"redis://127.0.0.1:{listener.extra(anyio.abc.SocketAttribute.local_port)}/0")
+        tasks.start_soon(store.append, KEY, ENTRIES)
+        await asked.wait()
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_call_is_made_once_however_often_the_server_hangs_up() -> None:
+    """What the server may have done is not asked for again: an entry without a uuid would be there twice."""
+    calls: list[bytes] = []
+
+    async def answer(stream: SocketStream) -> None:
+        async with stream:
+            calls.append(await stream.receive())
+
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, answer)
+        store = sessions.RedisSessionStore(f"redis://127.0.0.1:{listener.extra(anyio.abc.SocketAttribute.local_port)}/0")
+        with pytest.raises(errors.CLIConnectionError):
+            await store.append(KEY, ENTRIES)
+        tasks.cancel_scope.cancel()
+    assert len(calls) == 1

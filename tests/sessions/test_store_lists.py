@@ -1,0 +1,150 @@
+"""The list of a store's sessions: the pages of the official SDK, and no more of the store read than a page needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import claude_agent_sdk
+import pytest
+from shelf import CWD, session, talk, user
+
+from claude_transport import sessions
+
+PROJECT = sessions.project_key_for_directory(CWD)
+
+
+class Counting(sessions.InMemorySessionStore):
+    """A store that counts what is loaded, all in all and at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loaded: list[str] = []
+        self.at_once = self.most_at_once = 0
+
+    async def load(self, key: Any) -> Any:
+        """Return all entries of a transcript, after a pause in which others are loaded."""
+        self.loaded.append(key["session_id"])
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        await anyio.lowlevel.checkpoint()
+        self.at_once -= 1
+        return await super().load(key)
+
+
+class WithoutSummaries(Counting):
+    """A store that keeps no summaries, and says so only when it is asked, as one around another store does."""
+
+    async def list_session_summaries(self, project_key: str) -> Any:
+        """Refuse."""
+        raise NotImplementedError
+
+
+class Behind(Counting):
+    """A store with summaries of some sessions only: each fourth has none, and each fifth is older than its session."""
+
+    async def list_session_summaries(self, project_key: str) -> Any:
+        """Return some of them."""
+        found = sorted(await super().list_session_summaries(project_key), key=lambda each: each["mtime"])
+        for number, each in enumerate(found):
+            each["mtime"] -= number % 5 == 0
+        return [each for number, each in enumerate(found) if number % 4]
+
+
+class OnlySummaries:
+    """A store that cannot list its sessions, but their summaries."""
+
+    def __init__(self, inner: Counting) -> None:
+        self.append, self.load, self.list_session_summaries = inner.append, inner.load, inner.list_session_summaries
+
+
+async def filled(store: Counting, count: int = 30) -> Counting:
+    """The store, with so many sessions; the later ones are later. Each seventh is that of a subagent."""
+    for number in range(count):
+        entries: Any = talk(number) if number % 7 else [user(number, f"Question {number}", isSidechain=True)]
+        await store.append({"project_key": PROJECT, "session_id": session(number)}, entries)
+    return store
+
+
+def numbers(listed: Any) -> list[int]:
+    """The numbers of the sessions in a list."""
+    return [int(each.session_id[:8], 16) for each in listed]
+
+
+@pytest.mark.parametrize("store", [Counting, WithoutSummaries, Behind])
+@pytest.mark.parametrize(("limit", "offset"), [(None, 0), (0, 3), (5, 0), (7, 6), (3, 24), (10, 100), (-1, -1), (1, 0), (None, 20)])
+async def test_a_page_is_that_of_the_official_sdk(store: type[Counting], limit: int | None, offset: int) -> None:
+    made: Any = await filled(store())
+    ours = await sessions.list_sessions_from_store(made, CWD, limit, offset)
+    official = await claude_agent_sdk.list_sessions_from_store(made, CWD, limit, offset)
+    assert [vars(each) for each in ours] == [{**vars(each), "file_size": None} for each in official]
+
+
+async def test_a_store_with_summaries_loads_nothing() -> None:
+    store = await filled(Counting())
+    assert numbers(await sessions.list_sessions_from_store(store, CWD, limit=3, offset=1)) == [27, 26, 25]
+    assert store.loaded == []
+
+
+async def test_only_the_sessions_of_the_page_are_loaded_where_summaries_are_missing_or_too_old() -> None:
+    store: Any = await filled(Behind())
+    await sessions.list_sessions_from_store(store, CWD, limit=10, offset=5)
+    ours, store.loaded = store.loaded, []
+    await claude_agent_sdk.list_sessions_from_store(store, CWD, limit=10, offset=5)
+    assert sorted(ours) == sorted(store.loaded)
+    assert 0 < len(ours) < 10
+
+
+async def test_without_summaries_sessions_are_loaded_until_the_page_is_full() -> None:
+    store = await filled(WithoutSummaries())
+    assert numbers(await sessions.list_sessions_from_store(store, CWD, limit=3, offset=1)) == [27, 26, 25]
+    assert [int(name[:8], 16) for name in store.loaded] == [29, 28, 27, 26, 25]  # 28 is of a subagent, so another one is needed
+
+
+async def test_no_more_than_sixteen_sessions_are_loaded_at_once() -> None:
+    store = await filled(WithoutSummaries(), 100)
+    assert len(await sessions.list_sessions_from_store(store, CWD)) == 85
+    assert len(store.loaded) == len(set(store.loaded)) == 100
+    assert store.most_at_once == 16
+
+
+async def test_a_store_that_can_list_only_summaries_is_asked_for_nothing_else() -> None:
+    store = await filled(Counting())
+    only: Any = OnlySummaries(store)
+    assert numbers(await sessions.list_sessions_from_store(only, CWD, limit=2)) == [29, 27]
+    assert store.loaded == []
+
+
+async def test_a_session_that_cannot_be_loaded_is_shown_without_a_summary_as_by_the_official_sdk() -> None:
+    class Damaged(WithoutSummaries):
+        async def load(self, key: Any) -> Any:
+            """Fail for one session."""
+            if key["session_id"] == session(3):
+                raise OSError("a bad block")
+            return await super().load(key)
+
+    store: Any = await filled(Damaged(), 5)
+    ours = await sessions.list_sessions_from_store(store, CWD)
+    assert numbers(ours) == [4, 3, 2, 1]
+    assert [each.summary for each in ours] == ["Question 4", "", "Question 2", "Question 1"]
+    official = await claude_agent_sdk.list_sessions_from_store(store, CWD)
+    assert [vars(each) for each in ours] == [{**vars(each), "file_size": None} for each in official]
+
+
+async def test_a_list_that_is_cancelled_loads_no_more() -> None:
+    class Stuck(WithoutSummaries):
+        async def load(self, key: Any) -> Any:
+            """Note it, and wait."""
+            self.loaded.append(key["session_id"])
+            began.set()
+            await anyio.sleep_forever()
+
+    began = anyio.Event()
+    store = await filled(Stuck(), 40)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(sessions.list_sessions_from_store, store, CWD)
+        await began.wait()
+        await anyio.wait_all_tasks_blocked()
+        tasks.cancel_scope.cancel()
+    assert len(store.loaded) == 16

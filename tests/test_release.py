@@ -1,0 +1,208 @@
+"""A release could be cut now: the package is whole, its links lead somewhere, the changelog assembles, and workflows may do little."""
+
+from __future__ import annotations
+
+import email
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+VERSION = PROJECT["version"]
+EXAMPLE = "https://example.org/owner/name"
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+WRITES = {
+    ("release.yml", "publish"): {"id-token"},
+    ("docs.yml", "publish"): {"pages", "id-token"},
+    ("codeql.yml", "analyze"): {"security-events"},
+}
+"""The jobs that may change something, and what."""
+
+
+def build(what: str, to: Path, *, repository: str | None) -> Path:
+    """Build the sdist or the wheel of this checkout, and return its path."""
+    env = {name: value for name, value in os.environ.items() if name != "CLAUDE_TRANSPORT_REPOSITORY"}
+    if repository is not None:
+        env["CLAUDE_TRANSPORT_REPOSITORY"] = repository
+    code = f"import sys, hatchling.build; print(hatchling.build.build_{what}(sys.argv[1]))"
+    ran = subprocess.run([sys.executable, "-c", code, str(to)], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return to / ran.stdout.split()[-1]
+
+
+def metadata_of(wheel: Path) -> Any:
+    with zipfile.ZipFile(wheel) as archive:
+        return email.message_from_bytes(archive.read(f"claude_transport-{VERSION}.dist-info/METADATA"))
+
+
+def links_of(text: str) -> list[str]:
+    """The targets of all links and images of a Markdown text, outside of code."""
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"\]\(([^)\s]+)\)", prose)
+
+
+def anchors_of(text: str) -> set[str]:
+    return {"#" + re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in re.findall(r"^#+ (.+)$", text, re.MULTILINE)}
+
+
+# ------------------------------------------------------------------------------------------------------------------ the package
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("wheel", tmp_path_factory.mktemp("wheel"), repository=EXAMPLE)
+
+
+def test_every_link_of_the_long_description_is_absolute_and_leads_to_a_file(wheel: Path) -> None:
+    text = str(metadata_of(wheel).get_payload())
+    links = links_of(text)
+    assert len(links) > 30
+    inside = re.compile(rf"{re.escape(EXAMPLE)}/(?:blob|raw)/v{re.escape(VERSION)}/([^#]+)")
+    for link in links:
+        found = inside.match(link)
+        assert link in anchors_of(text) or link.startswith("https://"), link
+        assert found is None or (ROOT / found[1]).exists(), link
+        assert not link.startswith(EXAMPLE) or found is not None, link
+    assert sum(link.startswith(EXAMPLE) for link in links) > 25
+
+
+def test_the_links_of_the_project_come_from_the_same_setting(wheel: Path) -> None:
+    urls = dict(line.split(", ") for line in metadata_of(wheel).get_all("Project-URL"))
+    assert urls.keys() == {"Source", "Issues", "Changelog", "Security"}
+    assert all(url.startswith(EXAMPLE) for url in urls.values())
+
+
+def test_without_an_address_no_link_is_made_up(tmp_path: Path) -> None:
+    metadata = metadata_of(build("wheel", tmp_path, repository=None))
+    text = str(metadata.get_payload())
+    assert metadata.get_all("Project-URL") is None
+    assert [link for link in links_of(text) if not link.startswith("https://") and link not in anchors_of(text)] == []
+    assert "Write a transport" in text  # the words of a link stay
+
+
+@pytest.mark.parametrize("address", ["http://example.org/a/b", "example.org/a", "https://example.org", "https://u:p@example.org/a/b"])
+def test_an_address_that_is_no_repository_is_refused(address: str, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="is not like https://host/owner/name"):
+        build("wheel", tmp_path, repository=address)
+
+
+def test_the_sdist_has_what_builds_and_tests_the_package(tmp_path: Path) -> None:
+    with tarfile.open(build("sdist", tmp_path, repository=EXAMPLE)) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"pyproject.toml", "hatch_build.py", "noxfile.py", "README.md", "LICENSE", "CHANGELOG.md", "SECURITY.md"} <= names
+    assert {"claude_transport/py.typed", "tests/test_release.py", "docs/index.md"} <= names
+    assert not any(name.startswith(("docs/_build", ".git/", "dist/", ".venv")) for name in names)
+
+
+def test_the_wheel_has_the_package_and_nothing_else(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        tops = {name.partition("/")[0] for name in archive.namelist()}
+    assert tops == {"claude_transport", f"claude_transport-{VERSION}.dist-info"}
+
+
+# ---------------------------------------------------------------------------------------------------------------- the changelog
+
+
+def test_the_changelog_of_the_release_is_assembled_from_every_fragment(tmp_path: Path) -> None:
+    pytest.importorskip("towncrier")
+    fragments = {path.name: path.read_text("utf-8") for path in (ROOT / "docs/changelog.d").glob("*.md")}
+    shutil.copytree(ROOT / "docs/changelog.d", tmp_path / "docs/changelog.d")
+    for name in ("pyproject.toml", "CHANGELOG.md"):
+        shutil.copy(ROOT / name, tmp_path)
+    command = [sys.executable, "-m", "towncrier", "build", "--yes", "--version", VERSION, "--date", "2026-01-02"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    written = (tmp_path / "CHANGELOG.md").read_text("utf-8")
+    assert f"\n## {VERSION} (2026-01-02)\n" in written
+    plain = re.sub(r"\s+", " ", written)
+    kinds = {name.split(".")[-2] for name in fragments}
+    assert [kind for kind in ("added", "changed", "fixed") if kind in kinds and f"### {kind.title()}" not in written] == []
+    assert [name for name, text in fragments.items() if re.sub(r"\s+", " ", text).strip() not in plain] == []
+    assert list((tmp_path / "docs/changelog.d").glob("*.md")) == []
+
+
+# ---------------------------------------------------------------------------------------------------------------- the workflows
+
+
+def loaded(path: Path) -> Any:
+    return yaml.safe_load(path.read_text("utf-8"))
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_may_only_read_and_a_job_only_what_it_must_write(path: Path) -> None:
+    workflow = loaded(path)
+    assert workflow["permissions"] == {"contents": "read"}
+    for name, job in workflow["jobs"].items():
+        granted = {scope for scope, level in job.get("permissions", {}).items() if level == "write"}
+        assert granted == WRITES.get((path.name, name), set())
+        assert job["timeout-minutes"] <= 60
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_every_action_is_pinned_and_no_checkout_keeps_a_credential(path: Path) -> None:
+    for job in loaded(path)["jobs"].values():
+        for step in job["steps"]:
+            used = step.get("uses", "")
+            assert not used or re.search(r"@(v\d+|release/v\d+|[0-9a-f]{40})$", used), used
+            if used.startswith("actions/checkout@"):
+                assert step["with"]["persist-credentials"] is False
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_no_workflow_puts_words_of_a_stranger_into_a_shell(path: Path) -> None:
+    commands = [step["run"] for job in loaded(path)["jobs"].values() for step in job["steps"] if "run" in step]
+    assert [command for command in commands if "${{" in command and "${{ matrix." not in command] == []
+    assert "pull_request_target" not in path.read_text("utf-8")
+    assert "https://" not in path.read_text("utf-8")  # no address is made up
+
+
+def test_the_tests_run_on_every_system_and_every_supported_python() -> None:
+    matrix = loaded(ROOT / ".github/workflows/tests.yml")["jobs"]["systems"]["strategy"]["matrix"]
+    classifiers = [name.split(" :: ")[-1] for name in PROJECT["classifiers"]]
+    assert matrix["python"] == [name for name in classifiers if re.fullmatch(r"3\.\d+", name)]
+    assert matrix["system"] == ["ubuntu-latest", "macos-latest", "windows-latest"]
+
+
+def test_every_session_that_a_workflow_runs_is_one_of_nox() -> None:
+    source = (ROOT / "noxfile.py").read_text("utf-8")
+    named = {
+        name for path in WORKFLOWS for name in re.findall(r"nox -s (\w+)|session: (\w+)", path.read_text("utf-8")) for name in name if name
+    }
+    assert {"tests", "quick", "lowest", "release_check", "docs"} <= named
+    assert [name for name in named if f"\ndef {name}(session" not in source] == []
+
+
+def test_a_release_is_published_without_a_token_of_its_own() -> None:
+    publish = loaded(ROOT / ".github/workflows/release.yml")["jobs"]["publish"]
+    assert publish["permissions"] == {"id-token": "write"}
+    assert publish["environment"] == "pypi"
+    assert "secrets." not in "".join(path.read_text("utf-8") for path in WORKFLOWS)
+
+
+def test_dependabot_looks_after_the_actions_and_the_packages() -> None:
+    updates = loaded(ROOT / ".github/dependabot.yml")["updates"]
+    assert [update["package-ecosystem"] for update in updates] == ["github-actions", "pip"]
+
+
+# ----------------------------------------------------------------------------------------------------------------- the policies
+
+
+def test_the_security_policy_names_the_version_that_gets_fixes() -> None:
+    minor = ".".join(VERSION.split(".")[:2])
+    assert f"`{minor}` now" in (ROOT / "SECURITY.md").read_text("utf-8")
+
+
+def test_the_version_of_the_package_is_that_of_its_metadata() -> None:
+    assert importlib.import_module("importlib.metadata").version("claude-transport") == VERSION
