@@ -360,6 +360,16 @@ WITHOUT_A_NETWORK = ("unshare", "--net") if hasattr(os, "geteuid") and os.geteui
 
 
 @nox.session(default=False)
+def windows(session: nox.Session) -> None:
+    """The tests of tests/windows on a real Windows, on asyncio and trio, and the decisions for Windows."""
+    if sys.platform != "win32":
+        session.skip("this is no Windows; `nox -s wine` tries it with wine")
+    install(session, "test")
+    tests = ("tests/windows", "tests/launch/test_windows_decisions.py")
+    session.run("python", "-m", "pytest", *tests, *session.posargs, env={"PYTEST_ADDOPTS": "", "PYTHONUTF8": "1"})
+
+
+@nox.session(default=False)
 def wine(session: nox.Session) -> None:
     """The tests of tests/windows on a CPython for Windows under wine, on asyncio, without a network; skipped where wine cannot run."""
     for program in ("wine", "unshare", "ip", "bash"):

@@ -58,8 +58,8 @@ _LINE_LIMIT: Final = 64 * 2**10
 """Bytes of the longest line: small, so that much longer lines are cheap. Windows and replay buffers have the same size."""
 
 _ABSORBS: Final = 2**20 if os.name == "posix" else 2**21
-"""Bytes that no buffers of pipes, memory streams, windows and the relay hold together; each of them holds 64 KiB. On Windows, the event loop
-has buffers of its own for each pipe.
+"""Bytes that no buffers of pipes, memory streams, windows and the relay hold together; each of them holds 64 KiB. On Windows, the event
+loop has buffers of its own for each pipe.
 """
 
 _SOCKET_ABSORBS: Final = 12 * 2**20
