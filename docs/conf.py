@@ -64,6 +64,7 @@ nitpick_ignore_regex = [("py:.*", r"\w+|(?:_?pytest|_ssl|claude_agent_sdk|msgspe
 
 FENCE = re.compile(r"\s*```(\w*)\s*$")
 CODE = re.compile(r"(?<![`:])`([^`\n]+)`(?![`_])(\w?)")
+PAGE = re.compile(r"docs/([a-z]\S*)/([\w-]+)\.md(#[\w-]+)?")
 BULLET = re.compile(r"(\s*)([*-]|\d+\.) ")
 
 
@@ -86,7 +87,7 @@ def to_rst(lines: list[str]) -> list[str]:
             # reStructuredText sees a list only after an empty line; Markdown and people see it at once
             if BULLET.match(line) and out and out[-1].strip() and not in_list(out):
                 out.append("")
-            out.append(CODE.sub(code_span, line))
+            out.append(PAGE.sub(r"`\2\3 <../\1/\2.html\3>`__", CODE.sub(code_span, line)))
     return out
 
 

@@ -28,8 +28,8 @@ def sources() -> Iterator[Path]:
     for folder, pattern in ((HERE, "**/*"), (HERE.parent / "claude_transport", "**/*.py")):
         for path in sorted(folder.glob(pattern)):
             inside = path.relative_to(folder)
-            written = inside.parts[0] in {"_build", "changelog.d", "__pycache__"} or inside.match("reference/claude_transport.*.rst")
-            if path.is_file() and not written:
+            left_out = {"_build", "changelog.d", "__pycache__"} & set(inside.parts) or inside.match("reference/claude_transport.*.rst")
+            if path.is_file() and not left_out:
                 yield path
     yield from (HERE.parent / name for name in ("CHANGELOG.md", "README.md", "pyproject.toml"))
 

@@ -58,8 +58,7 @@ MADE: Mapping[str, tuple[str, str]] = {
     ),
     "fleet.…": (
         "`ConnectionLost`, `CLIConnectionError`",
-        "Why a worker ended a session of a fleet, or did not begin it: `fleet.stopped`, `fleet.lease`, `fleet.failed`, `fleet.start`, "
-        "and the codes of its {refusals}.",
+        "Why a worker ended a session of a fleet, or refused it: `fleet.stopped`, `.lease`, `.failed`, `.start`, and its {refusals}.",
     ),
     "gateway.…": ("`TurnedAway`", "Raised by `Gateway.check_upgrade()` for an adapter, with a code of its {refusals}."),
 }

@@ -68,6 +68,10 @@ class Relay:
             while not condition():
                 await self._changed.wait()
 
+    def lead_to(self, port: int) -> None:
+        """Carry new connections to another port."""
+        self._port = port
+
     def fall_silent(self, directions: frozenset[Direction] = BOTH_WAYS) -> None:
         """From now on nothing gets through in these directions, not even an end; nobody is told."""
         self._silent = directions

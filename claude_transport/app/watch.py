@@ -63,10 +63,12 @@ async def _run(watching: Observation, look: Look, as_json: bool) -> int:
 async def _watch(watching: Observation, look: Look, as_json: bool) -> int:
     output, shown = Output(sys.stdout), _Shown(look)
     async with watching:
-        if as_json:
-            await output.write_bytes(TapeHeader(scrubbed=True).encode())
+        begun = False
         async for line in watching:
             if as_json:
+                if not begun:
+                    await output.write_bytes(TapeHeader(scrubbed=watching.scrubbed is True).encode())
+                    begun = True
                 await output.write_bytes(json_for_terminals(line.record.encode()))
             elif text := "".join(f"{row}\n" for row in shown.rows(line)):
                 await output.write(text)

@@ -157,6 +157,7 @@ class FleetWorker:
 
         Raises:
             CLIConnectionError: the broker cannot be reached at the beginning.
+            ProtocolError: the broker refuses a command (`fleet.refused`).
             UsageError: it serves already, or has served.
         """
         if self._broker is not None:
@@ -168,6 +169,8 @@ class FleetWorker:
                 tasks.start_soon(self._read)
                 tasks.start_soon(self._beat)
                 tasks.start_soon(self._take_waiting, tasks)
+        except BaseExceptionGroup as group:
+            raise first_of(group) from group
         finally:
             with anyio.CancelScope(shield=True):
                 with contextlib.suppress(BrokerCut, ClaudeTransportError):

@@ -21,7 +21,7 @@ from claude_transport.errors import ClaudeTransportError, ConfigurationError, Pr
 from claude_transport.gateway.choices import check_answers
 from claude_transport.gateway.door import Door, GatewayLimits
 from claude_transport.gateway.health import Page
-from claude_transport.gateway.observatory import VIEWING_HEADERS, Viewing
+from claude_transport.gateway.observatory import Viewing
 from claude_transport.gateway.session import GONE
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.printable import printable
@@ -348,7 +348,7 @@ class Reception:
         seen = self._observe(request, below=address.target.partition("?")[0], certified=certified, here=here)
         if isinstance(seen, Viewing):
             shown.append(seen)
-            return HTTPAnswer(status=200, headers=VIEWING_HEADERS, stays_open=True)
+            return HTTPAnswer(status=200, headers=seen.headers, stays_open=True)
         if seen is not None:
             return HTTPAnswer(status=seen.status, text=seen.text, headers=seen.headers)
         if request.path.partition("?")[0] != address.target.partition("?")[0]:

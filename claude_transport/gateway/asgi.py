@@ -18,7 +18,7 @@ from anyio.abc import ByteStream
 from claude_transport.errors import ClaudeTransportError, ConfigurationError, UsageError
 from claude_transport.gateway.arrival import Arrival
 from claude_transport.gateway.gateway import Gateway
-from claude_transport.gateway.observatory import VIEWING_HEADERS, Viewing
+from claude_transport.gateway.observatory import Viewing
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.printable import printable
 from claude_transport.streams.address import StreamAttribute
@@ -109,7 +109,7 @@ class GatewayApplication:
             while (await receive())["type"] != "http.disconnect":
                 pass
 
-        await send({"type": "http.response.start", "status": 200, "headers": _encode_headers(VIEWING_HEADERS)})
+        await send({"type": "http.response.start", "status": 200, "headers": _encode_headers(viewing.headers)})
         await self.gateway.show(viewing, send_part, gone)
         with contextlib.suppress(OSError):  # the observer has left
             await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -26,7 +26,7 @@ from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.inspection.live import LiveTimeline
 from claude_transport.inspection.page import live_policy, render_live_page
 from claude_transport.observing.following import Follower, change_of, events_of, in_thread, lines_of
-from claude_transport.protocol.observation import Excerpt, LineLog
+from claude_transport.protocol.observation import SCRUBBED_HEADER, Excerpt, LineLog
 from claude_transport.protocol.server_sent_events import CONTENT_TYPE, HEARTBEAT, encode_event
 from claude_transport.streams.websocket import HandshakeRequest
 from claude_transport.wrappers.redactor import redactor_for
@@ -56,7 +56,7 @@ _SAFE: Final = {
     "cross-origin-resource-policy": "same-origin",
 }
 
-VIEWING_HEADERS: Final = {"content-type": CONTENT_TYPE, "x-accel-buffering": "no", **_SAFE}
+_VIEWING_HEADERS: Final = {"content-type": CONTENT_TYPE, "x-accel-buffering": "no", **_SAFE}
 """The headers of a stream of events. The third one keeps a proxy from collecting them."""
 
 Send = Callable[[bytes], Awaitable[None]]
@@ -161,12 +161,16 @@ class _SharedTimeline:
 
 
 class Viewing(ABC):
-    """What an observer gets: the events of one session. `grant` is that of its token; None for the owner's own token."""
+    """What an observer gets: the events of one session, and the `headers` of the answer.
+
+    `grant` is that of its token; None for the owner's own token.
+    """
 
     def __init__(self, watched: _Watched, *, grant: ObserverGrant | None) -> None:
         self.watched = watched
         self.grant = grant
         self.scrub: bool = True if grant is None else grant.scrub
+        self.headers: dict[str, str] = {**_VIEWING_HEADERS, SCRUBBED_HEADER: "true" if self.scrub else "false"}
 
     @abstractmethod
     async def next(self) -> bytes:

@@ -140,6 +140,9 @@ class Observation(ABC):
     position: int = 0
     """The position of the last line that was handed out. Give it as `since` to another observation to go on behind it."""
 
+    scrubbed: bool | None = None
+    """Whether secrets are removed from the lines. None before the first line, and when the gateway does not say."""
+
     def __aiter__(self) -> Self:
         return self
 
@@ -164,7 +167,7 @@ class LocalObservation(Observation):
     def __init__(self, log: LineLog, *, since: int | None, scrub: bool) -> None:
         self._log = log
         self._since = since
-        self._scrub = scrub
+        self.scrubbed: bool | None = scrub
         self._follower: Follower | None = None
         self._excerpt: Excerpt | None = None
         self._lines: deque[ObservedLine] = deque()
@@ -172,7 +175,7 @@ class LocalObservation(Observation):
 
     async def __anext__(self) -> ObservedLine:
         if self._follower is None:
-            self._follower = Follower(self._log, since=self._since, scrub=self._scrub)
+            self._follower = Follower(self._log, since=self._since, scrub=self.scrubbed is not False)
         while not self._closed:
             if self._lines:
                 line = self._lines.popleft()

@@ -24,7 +24,7 @@ from claude_transport.errors import (
 )
 from claude_transport.observing.following import Observation
 from claude_transport.printable import printable
-from claude_transport.protocol.observation import ObservedLine
+from claude_transport.protocol.observation import SCRUBBED_HEADER, ObservedLine
 from claude_transport.protocol.server_sent_events import EventReader, ServerSentEvent
 from claude_transport.protocol.tape import Direction
 from claude_transport.streams.address import Address
@@ -98,6 +98,7 @@ class RemoteObservation(Observation):
     async def _read(self) -> None:
         if self._stream is None:
             self._stream = await self._open()
+            self.scrubbed: bool | None = {"true": True, "false": False}.get(self._stream.headers.get(SCRUBBED_HEADER, ""))
         try:
             with anyio.fail_after(_SILENCE):
                 chunk = await self._stream.receive()

@@ -153,12 +153,20 @@ class Take(msgspec.Struct, frozen=True, tag=True):
 
 
 class Sync(msgspec.Struct, frozen=True, tag=True):
-    """Compare both streams after a lost connection: `side` has read up to `cursor`, from a writer with the token `seen`."""
+    """Compare both streams after a lost connection: `side` has read up to `cursor`, from a writer with the token `seen`.
+
+    What was acknowledged is said again, because the broker may have lost it: `side` has taken the entries up to `taken`, and of its turns
+    `begun` have begun, `over` are over and `stored` are stored.
+    """
 
     side: Side
     token: str
     cursor: int
     seen: str
+    taken: int = 0
+    begun: int = 0
+    over: int = 0
+    stored: int = 0
 
 
 class Renew(msgspec.Struct, frozen=True, tag=True):
@@ -278,6 +286,7 @@ class FleetWriter:
         self._kept_bytes = 0
         self._ahead = 0  # bytes that the reader has not taken
         self._in_flight = 0  # number of the last entry of an append without an answer
+        self._sent = last  # of what was in an append: the broker may have it, so nothing may be joined to it
 
     @property
     def last(self) -> int:
@@ -310,6 +319,11 @@ class FleetWriter:
         return self._ahead < self._window and self._kept_bytes < self._keep_bytes
 
     @property
+    def kept_bytes(self) -> int:
+        """Bytes that are kept, because the reader has not taken them, or the broker may lose them."""
+        return self._kept_bytes
+
+    @property
     def waits_for_reader(self) -> bool:
         """True when everything is said, and only the reader or time can make room: ask again with `Sync`."""
         return not self.has_room and not self.has_unsaid
@@ -317,12 +331,7 @@ class FleetWriter:
     def put(self, data: bytes) -> None:
         """Queue bytes. A long piece is cut behind a line where one ends, else inside a line."""
         tail = self._kept[-1] if self._kept else None
-        if (
-            tail is not None
-            and tail.number > max(self._said, self._in_flight)
-            and tail.kind == Kind.DATA
-            and len(tail.data) + len(data) <= JOIN_BYTES
-        ):
+        if tail is not None and tail.number > self._sent and tail.kind == Kind.DATA and len(tail.data) + len(data) <= JOIN_BYTES:
             tail.data += data
             self._count(len(data))
             return
@@ -362,6 +371,7 @@ class FleetWriter:
             size += len(kept.data)
         if entries:
             self._in_flight = self._said + len(entries)
+            self._sent = max(self._sent, self._in_flight)
         return self._said + 1, entries
 
     def appended(self, last: int, taken: int, *, now: float) -> None:

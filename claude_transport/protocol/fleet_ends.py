@@ -51,6 +51,9 @@ LEASE_SECONDS: Final = 15.0
 LEASE_MARGIN: Final = 3.0
 """Seconds before the end of its lease at which a worker stops to feed its process: a write that has begun ends by then."""
 
+_FOR_EACH_PROCESS: Final = (Kind.EOF, Kind.BYE)
+"""Entries that the process of each worker gets, also when an earlier one had them."""
+
 _PROMPT: Final = re.compile(rb'"type"\s*:\s*"user"')
 _RESULT: Final = re.compile(rb'^\s*\{\s*"type"\s*:\s*"result"')
 _STATE: Final = b'"session_state_changed"'
@@ -78,7 +81,12 @@ class FleetEnd:
 
     def sync_call(self) -> Sync:
         """Return the question that finds out what a lost connection, or a broker that started again, has changed."""
-        return Sync(self.side, self.token, self.reader.cursor, self.reader.token)
+        return Sync(self.side, self.token, self.reader.cursor, self.reader.token, self._taken)
+
+    @property
+    def _taken(self) -> int:
+        """The number up to which the broker has acknowledged that this end takes entries."""
+        raise NotImplementedError
 
     def renew_call(self, seconds: float) -> Renew:
         """Return the call that renews the lease for `seconds`."""
@@ -171,6 +179,10 @@ class ClientEnd(FleetEnd):
         """Return the call that tells what was consumed; None when the broker knows it."""
         return Take(self.side, self.token, self._consumed) if self.owes_take else None
 
+    @property
+    def _taken(self) -> int:
+        return self._told
+
     def _synced(self, reply: Synced, *, now: float) -> None:
         super()._synced(reply, now=now)
         self._consumed = min(self._consumed, self.reader.cursor)
@@ -252,6 +264,7 @@ class WorkerEnd(FleetEnd):
         self._batch: list[Arrival] = []  # asked for
         self._feeding: list[Arrival] = []  # written down, and not fed yet
         self._fed = claimed.in_taken
+        self._taken_to = claimed.in_taken
         self._begun = claimed.turns_begun
         self._begun_fed = claimed.turns_begun
         self._over = claimed.turns_over
@@ -272,11 +285,17 @@ class WorkerEnd(FleetEnd):
         return new
 
     def take_call(self) -> Take | None:
-        """Return the call that writes the next input down as taken; None when there is none, or the process has not got the last."""
+        """Return the call that writes the next input down as taken; None when there is none, or the process has not got the last.
+
+        The end of the input is not taken: the process of the next worker needs it, too.
+        """
         if self._feeding or self._batch or not self._waiting:
             return None
+        if self._waiting[0].kind in _FOR_EACH_PROCESS:
+            self._feeding.append(self._waiting.popleft())
+            return None
         size, begun = 0, 0
-        while self._waiting and size < FEED_BYTES:
+        while self._waiting and size < FEED_BYTES and self._waiting[0].kind not in _FOR_EACH_PROCESS:
             each = self._waiting.popleft()
             size += len(each.data)
             begun += sum(bool(_PROMPT.search(line)) for line in each.data.split(b"\n")) if each.kind == Kind.DATA else 0
@@ -284,7 +303,17 @@ class WorkerEnd(FleetEnd):
         self._begun += begun
         return Take(self.side, self.token, self._batch[-1].number, self._begun if begun else None)
 
+    @property
+    def _taken(self) -> int:
+        return self._taken_to
+
+    def sync_call(self) -> Sync:
+        """Return the question that finds out what a lost connection, or a broker that started again, has changed."""
+        over, stored = self._told
+        return msgspec.structs.replace(super().sync_call(), begun=self._begun_fed, over=over, stored=stored)
+
     def _took(self, call: Take) -> None:
+        self._taken_to = max(self._taken_to, call.upto)
         if self._batch and call.upto == self._batch[-1].number:
             self._feeding, self._batch = self._batch, []
             self._begun_fed = self._begun
@@ -383,6 +412,7 @@ class WorkerEnd(FleetEnd):
     def _synced(self, reply: Synced, *, now: float) -> None:
         before = self.reader.cursor
         super()._synced(reply, now=now)
+        self._taken_to = min(self._taken_to, self.reader.cursor)
         if self.reader.cursor < before:  # what an older client said, and nothing has taken, is forgotten
             self._waiting = deque(each for each in self._waiting if each.number <= self.reader.cursor)
             self.waiting_bytes = sum(len(each.data) for each in (*self._waiting, *self._feeding))

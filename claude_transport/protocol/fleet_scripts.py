@@ -18,6 +18,10 @@ from typing import Final
 _OPEN: Final = """
 local function num(text) return tonumber(string.match(text or '', '^%d+')) or 0 end
 local function text(number) return string.format('%.0f', number) end
+-- counts only grow: a call that was cut may be carried out after a later one
+local function raise(field, value)
+    if num(value) > num(redis.call('HGET', KEYS[1], field)) then redis.call('HSET', KEYS[1], field, value) end
+end
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 """
@@ -90,8 +94,8 @@ for at = 6, #ARGV, 2 do
     number = number + 1
 end
 redis.call('HSET', KEYS[1], last_of, text(last))
-if ARGV[4] ~= '' then redis.call('HSET', KEYS[1], 'td', ARGV[4]) end
-if ARGV[5] ~= '' then redis.call('HSET', KEYS[1], 'ts', ARGV[5]) end
+if ARGV[4] ~= '' then raise('td', ARGV[4]) end
+if ARGV[5] ~= '' then raise('ts', ARGV[5]) end
 return {'OK', last, tonumber(m[3])}
 """
 )
@@ -100,9 +104,9 @@ TAKE: Final = (
     _OPEN
     + """
 -- KEYS: hash, the stream that is read. ARGV: side, token, number, turns that have begun or ''
-local taken_of = 'co'
-if ARGV[1] == 'w' then taken_of = 'wi' end
-local m = redis.call('HMGET', KEYS[1], ARGV[1] .. 'e', taken_of, 'kp')
+local taken_of, last_of = 'co', 'wo'
+if ARGV[1] == 'w' then taken_of, last_of = 'wi', 'ci' end
+local m = redis.call('HMGET', KEYS[1], ARGV[1] .. 'e', taken_of, 'kp', last_of)
 if not m[1] then return {'GONE'} end
 if m[1] ~= ARGV[2] then return {'FENCED', m[1]} end
 local upto = tonumber(ARGV[3])
@@ -110,9 +114,13 @@ if upto > tonumber(m[2]) then
     redis.call('HSET', KEYS[1], taken_of, ARGV[3])
     local oldest = upto + 1
     if ARGV[1] == 'c' then oldest = oldest - tonumber(m[3] or '0') end
-    if oldest > 1 then redis.call('XTRIM', KEYS[2], 'MINID', text(oldest) .. '-0') end
+    if oldest > tonumber(m[4]) then
+        redis.call('UNLINK', KEYS[2]) -- an empty stream takes more memory than all the rest of an idle session
+    elseif oldest > 1 then
+        redis.call('XTRIM', KEYS[2], 'MINID', text(oldest) .. '-0')
+    end
 end
-if ARGV[4] ~= '' then redis.call('HSET', KEYS[1], 'tt', ARGV[4]) end
+if ARGV[4] ~= '' then raise('tt', ARGV[4]) end
 return {'OK'}
 """
 )
@@ -120,7 +128,8 @@ return {'OK'}
 SYNC: Final = (
     _OPEN
     + """
--- KEYS: hash. ARGV: side, token, cursor, token of the other end as it was seen
+-- KEYS: hash. ARGV: side, token, cursor, token of the other end as it was seen, number that was taken, turns that
+-- have begun, that are over, and that are stored
 local other, last_of, taken_of, own_last, own_taken = 'w', 'wo', 'co', 'ci', 'wi'
 if ARGV[1] == 'w' then other, last_of, taken_of, own_last, own_taken = 'c', 'ci', 'wi', 'wo', 'co' end
 local m = redis.call('HMGET', KEYS[1], ARGV[1] .. 'e', other .. 'e', other .. 'b', last_of, taken_of, own_last, own_taken)
@@ -139,6 +148,13 @@ if lifts and cursor > tonumber(m[4]) then
     redis.call('HSET', KEYS[1], last_of, ARGV[3])
     if token ~= seen then base = cursor redis.call('HSET', KEYS[1], other .. 'b', ARGV[3]) end
     if cursor > tonumber(m[5]) then redis.call('HSET', KEYS[1], taken_of, ARGV[3]) end
+end
+-- the broker may have lost that this end has taken them
+if lifts then raise(taken_of, ARGV[5]) end
+if ARGV[1] == 'w' then
+    raise('tt', ARGV[6])
+    raise('td', ARGV[7])
+    raise('ts', ARGV[8])
 end
 return {'OK', token, base, tonumber(m[6]), tonumber(m[7])}
 """

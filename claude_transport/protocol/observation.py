@@ -22,6 +22,9 @@ from claude_transport.protocol.tape import CLOSED, OUTPUT_ENDED, Direction, Tape
 DEFAULT_KEPT_BYTES: Final = 4 * 2**20
 """Bytes of lines that a `LineLog` keeps."""
 
+SCRUBBED_HEADER: Final = "claude-transport-scrubbed"
+"""The header of a gateway's answer that says whether secrets are removed from its events: `true` or `false`."""
+
 _BESIDE_BYTES: Final = 400
 """Bytes of memory of a kept block besides its lines."""
 

@@ -171,8 +171,9 @@ class Fork:
         now = timestamp()
         new = {entry.uuid: str(uuid.uuid4()) for entry in self._chosen}
         by_uuid = {entry.uuid: entry for entry in self._chosen}
+        shown: dict[str, str | None] = {}
         for entry in written:
-            copy = self._copied(read(entry), new, _shown_parent(entry, by_uuid))
+            copy = self._copied(read(entry), new, _shown_parent(entry, by_uuid, shown))
             copy["timestamp"] = now if entry is written[-1] else copy.get("timestamp", now)  # a resume looks for the latest
             yield copy
         named = {"sessionId": self.new_id, "uuid": str(uuid.uuid4()), "timestamp": now}
@@ -298,14 +299,16 @@ def _title_of(path: Path) -> str:
     return fork_title(title_from_ends(ends) if ends else None)
 
 
-def _shown_parent(entry: Entry, by_uuid: dict[str, Entry]) -> str | None:
-    """Return the nearest ancestor that is copied: progress entries are not."""
-    seen: set[str] = set()
+def _shown_parent(entry: Entry, by_uuid: dict[str, Entry], shown: dict[str, str | None]) -> str | None:
+    """Return the nearest ancestor that is copied: progress entries are not. `shown` has the answers of those that were passed."""
+    passed: dict[str, None] = {}
     above = parent_of(entry, by_uuid)
-    while above is not None and above.type == "progress" and above.uuid not in seen:
-        seen.add(above.uuid)
+    while above is not None and above.type == "progress" and above.uuid not in passed and above.uuid not in shown:
+        passed[above.uuid] = None
         above = parent_of(above, by_uuid)
-    return above.uuid if above is not None and above.type != "progress" else None
+    found = None if above is None else shown.get(above.uuid) if above.type == "progress" else above.uuid
+    shown.update(dict.fromkeys(passed, found))
+    return found
 
 
 def _without_invisible(text: str) -> str:

@@ -110,7 +110,7 @@ async def load_session(store: SessionStore, key: SessionKey, *, timeout: float =
     transcripts: dict[str | None, list[SessionStoreEntry]] = {None: entries}
     if has_method(store, "list_subkeys"):
         for subpath in await asked(store.list_subkeys({"project_key": project, "session_id": session}), timeout=timeout):
-            if relative_transcript(session, subpath) is None:
+            if not isinstance(subpath, str) or relative_transcript(session, subpath) is None:
                 logger.warning("a transcript with the subpath %s is left out: it would be outside of the session", printable(str(subpath)))
                 continue
             if part := await asked(store.load({**key, "subpath": subpath}), timeout=timeout):

@@ -177,7 +177,8 @@ def conversation(entries: list[Entry]) -> list[Entry]:
     by_uuid = {entry.uuid: entry for entry in entries}
     position = {entry.uuid: number for number, entry in enumerate(entries)}
     parents = {entry.parent for entry in entries}
-    leaves = [leaf for entry in entries if entry.uuid not in parents and (leaf := _spoken_above(entry, by_uuid))]
+    seen: dict[str, Entry | None] = {}
+    leaves = [leaf for entry in entries if entry.uuid not in parents and (leaf := _spoken_above(entry, by_uuid, seen))]
     if not leaves:
         return []
     leaf = max([leaf for leaf in leaves if leaf.main] or leaves, key=lambda leaf: position[leaf.uuid])
@@ -206,8 +207,19 @@ def _ancestry(entry: Entry | None, by_uuid: dict[str, Entry]) -> Iterator[Entry]
         entry = parent_of(entry, by_uuid)
 
 
-def _spoken_above(entry: Entry, by_uuid: dict[str, Entry]) -> Entry | None:
-    return next((above for above in _ancestry(entry, by_uuid) if above.type in SPOKEN), None)
+def _spoken_above(entry: Entry, by_uuid: dict[str, Entry], seen: dict[str, Entry | None]) -> Entry | None:
+    """Return the nearest message at or above an entry. `seen` has the answers of entries that were passed: many leaves share a chain."""
+    passed: list[str] = []
+    found: Entry | None = None
+    for above in _ancestry(entry, by_uuid):
+        is_known = by_uuid[above.uuid] is above  # of two entries with one uuid, the later one is the parent of others
+        if above.type in SPOKEN or (is_known and above.uuid in seen):
+            found = above if above.type in SPOKEN else seen[above.uuid]
+            break
+        if is_known:
+            passed.append(above.uuid)
+    seen.update(dict.fromkeys(passed, found))
+    return found
 
 
 def _with_parallel_calls(chain: list[Entry], by_uuid: dict[str, Entry]) -> list[Entry]:

@@ -1,4 +1,4 @@
-"""`RedisAddress`: what a URL says about a Redis server, and a client of it for one call. The one module that imports coredis."""
+"""`RedisAddress`: what a URL says about a Redis server, and a client of it for one call."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class RedisAddress(msgspec.Struct, frozen=True):
         if not isinstance(url, str) or parts.scheme not in ("redis", "rediss") or not parts.hostname or database < 0:
             raise ConfigurationError(_FORM, option="url")
         settings = dict(parse_qsl(parts.query, keep_blank_values=True))
-        if unknown := settings.keys() - (_TLS_SETTINGS if parts.scheme == "rediss" else ()):
-            what = f"url: {', '.join(sorted(unknown))} cannot be set in the query"
-            raise ConfigurationError(f"{what}; with rediss:// it may have {', '.join(sorted(_TLS_SETTINGS))}", option="url")
+        if settings.keys() - (_TLS_SETTINGS if parts.scheme == "rediss" else ()):
+            allowed = ", ".join(sorted(_TLS_SETTINGS))
+            raise ConfigurationError(f"url: with redis:// there is no query; with rediss:// it may have {allowed}", option="url")
         return cls(
             host=unquote(parts.hostname),
             port=port,

@@ -335,7 +335,8 @@ class Broker:
                 turns = "" if call.turns is None else call.turns
                 return _reply(call, await self.script(TAKE, [meta, stream], [call.side.value, call.token, call.upto, turns]))
             case Sync():
-                return _reply(call, await self.script(SYNC, [meta], [call.side.value, call.token, call.cursor, call.seen]))
+                known = [call.cursor, call.seen, call.taken, call.begun, call.over, call.stored]
+                return _reply(call, await self.script(SYNC, [meta], [call.side.value, call.token, *known]))
             case Renew():
                 return _reply(call, await self.script(RENEW, [meta], [call.side.value, call.token, int(call.seconds * 1000)]))
 

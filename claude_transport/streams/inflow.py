@@ -343,13 +343,14 @@ class Inflow:
         if self._watching is None and not self._closed:
             anyio.notify_closing(self._fd)
 
-    def close(self) -> None:
-        """Wake the task that waits, stop watching the pipe, and drop what was read ahead."""
+    def close(self) -> bytes:
+        """Wake the task that waits, and stop watching the pipe. Return what was read ahead, which is nothing most times."""
         self.wake()
         self._unwatch()
         self._closed = True
-        self._ahead = None
+        ahead, self._ahead = self._ahead, None
         self.give_back()
+        return ahead or b""
 
     def give_back(self) -> None:
         """Give back what the pipe takes beyond its usual size. Any thread may call it, before `fd` is closed."""

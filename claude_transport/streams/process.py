@@ -66,6 +66,7 @@ class ProcessConnectable(ByteStreamConnectable):
         close_timeout: seconds for `ProcessStream.aclose()`.
         diagnose: may replace the `ProcessError` of a failed exit by a more specific one.
         on_gone: called once, when the process has ended and its pipes are closed.
+        on_unread: called with what the process says while it is closed, and with what was not read before.
         confidential: secrets, such as options. They and those in `env` are removed from the standard error that an error's note shows.
     """
 
@@ -80,6 +81,7 @@ class ProcessConnectable(ByteStreamConnectable):
         close_timeout: float = DEFAULT_CLOSE_TIMEOUT,
         diagnose: Callable[[ProcessError], Awaitable[ProcessError]] | None = None,
         on_gone: Callable[[], object] | None = None,
+        on_unread: Callable[[bytes], object] | None = None,
         confidential: object = None,
     ) -> None:
         self._command = list(command)
@@ -90,6 +92,7 @@ class ProcessConnectable(ByteStreamConnectable):
         self._close_timeout = close_timeout
         self._diagnose = diagnose
         self._on_gone = on_gone
+        self._on_unread = on_unread
         self._confidential = confidential
 
     async def connect(self) -> ProcessStream:
@@ -115,7 +118,7 @@ class ProcessConnectable(ByteStreamConnectable):
             sweeper.watch(mark, popen.pid)  # first, because the child may start processes at once
             guard.watch(mark, popen.pid)
             sweeper.overlook(guard.pid)
-            child = Child(popen, mark=mark, tail=StderrTail(self._on_stderr), on_gone=self._on_gone)
+            child = Child(popen, mark=mark, tail=StderrTail(self._on_stderr), on_gone=self._on_gone, on_unread=self._on_unread)
             return self._stream_of(PipeStream, child)
         except BaseException:
             # Ctrl-C, for one, may come between any two lines
@@ -131,7 +134,14 @@ class ProcessConnectable(ByteStreamConnectable):
         from claude_transport.streams.windows import start_child  # elsewhere it would cost an import
 
         try:
-            child = await start_child(self._command, cwd=self._cwd, env=self._env, tail=StderrTail(self._on_stderr), on_gone=self._on_gone)
+            child = await start_child(
+                self._command,
+                cwd=self._cwd,
+                env=self._env,
+                tail=StderrTail(self._on_stderr),
+                on_gone=self._on_gone,
+                on_unread=self._on_unread,
+            )
         except ValueError as exc:
             raise self._unusable_command(exc) from exc
         except OSError as exc:

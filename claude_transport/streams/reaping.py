@@ -105,6 +105,7 @@ class Child:
         "_loop_end",
         "_mark",
         "_on_gone",
+        "_on_unread",
         "_pidfd",
         "_popen",
         "_stderr",
@@ -125,7 +126,15 @@ class Child:
         "tail",
     )
 
-    def __init__(self, popen: subprocess.Popen[bytes], *, mark: str, tail: StderrTail, on_gone: Callable[[], object] | None = None) -> None:
+    def __init__(
+        self,
+        popen: subprocess.Popen[bytes],
+        *,
+        mark: str,
+        tail: StderrTail,
+        on_gone: Callable[[], object] | None = None,
+        on_unread: Callable[[bytes], object] | None = None,
+    ) -> None:
         """Take over a process that was just started.
 
         Args:
@@ -133,6 +142,7 @@ class Child:
             mark: the mark in its environment.
             tail: receives its standard error.
             on_gone: called once, without waiting, when the process has ended and its pipes are closed, however that came.
+            on_unread: called with what the process says while it is closed, and with what was not read before.
 
         Raises `UsageError` without the three pipes, and `RuntimeError` when the event loop is ending.
         """
@@ -162,6 +172,7 @@ class Child:
         self._sweep: Sweep | None = None
         self._is_swept = False
         self._on_gone = on_gone
+        self._on_unread = on_unread
         self._ender: BackgroundTask | None = None
         self._clock = clock_here()
         self._exited_at = 0.0
@@ -358,13 +369,16 @@ class Child:
         # now, because later their parents may be gone; after the exit there are none, and the id may belong to another process
         suspects = {} if self.exited.is_set() else descendants(self.pid)
         self.close_input()
-        self.inflow.close()
+        self._note_unread(self.inflow.close())
         # a child that is blocked on a full pipe never exits (docs/reference/protocol.md#a-full-pipe)
         self._discarding.begin()
         try:
             await self._end_process(schedule, deadline=deadline)
         finally:
             self._discarding.end()
+        for _ in range(_PIPE_READS):
+            if not self._note_unread(self._read_now(self._stdout)):
+                break
         self.drain_stderr_now()
         await self._end_group(min(_GROUP_GRACE, max(deadline - anyio.current_time(), schedule.kill)))
         over = anyio.Event()
@@ -375,8 +389,19 @@ class Child:
             sweeper.give_up(sweep)
 
     def _discard_output(self) -> None:
-        if self._read_now(self._stdout) == b"":
+        data = self._read_now(self._stdout)
+        if data == b"":
             self._discarding.end()
+        self._note_unread(data)
+
+    def _note_unread(self, data: bytes | None) -> bool:
+        """Hand on what no task will read. Return whether there is anything."""
+        if data and self._on_unread is not None:
+            try:
+                self._on_unread(data)
+            except Exception:
+                logger.exception("on_unread of process %d failed", self.pid)
+        return bool(data)
 
     async def _end_process(self, schedule: CloseSchedule, *, deadline: float) -> None:
         for seconds, signum in ((schedule.grace, signal.SIGTERM), (schedule.terminate, signal.SIGKILL)):

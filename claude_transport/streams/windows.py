@@ -56,6 +56,7 @@ async def start_child(
     env: Mapping[str, str] | None,
     tail: StderrTail,
     on_gone: Callable[[], object] | None,
+    on_unread: Callable[[bytes], object] | None = None,
 ) -> WindowsChild:
     """Start `command` hidden, in a process group, a console and a job of its own.
 
@@ -77,7 +78,7 @@ async def start_child(
         raise
     try:
         job.adopt(process.pid)
-        return WindowsChild(process, job=job, tail=tail, on_gone=on_gone)
+        return WindowsChild(process, job=job, tail=tail, on_gone=on_gone, on_unread=on_unread)
     except BaseException as exc:
         job.close()
         with anyio.CancelScope(shield=True):  # bounded: it kills a process that has not run yet
@@ -139,6 +140,7 @@ class WindowsChild:
         job: Job,
         tail: StderrTail,
         on_gone: Callable[[], object] | None = None,
+        on_unread: Callable[[bytes], object] | None = None,
         ask_to_end: Callable[[int], Awaitable[object]] = send_break,
     ) -> None:
         """Take over a process that was just started and is in `job`. Raises `RuntimeError` when the event loop is ending.
@@ -158,7 +160,7 @@ class WindowsChild:
         self._stderr_over = Flag()
         self.pid: int = process.pid
         self.tail: StderrTail = tail
-        self.inflow: PumpedInflow = PumpedInflow()
+        self.inflow: PumpedInflow = PumpedInflow(on_unread)
         self.exited: Flag = Flag()
         self.status: ExitStatus | None = None
         self.input_closed: bool = False
@@ -334,9 +336,13 @@ class WindowsChild:
 
 
 class PumpedInflow:
-    """The output of a child that a task reads, for the one task that takes it: what `Inflow` is for a pipe that can be watched."""
+    """The output of a child that a task reads, for the one task that takes it: what `Inflow` is for a pipe that can be watched.
 
-    def __init__(self) -> None:
+    `on_unread` is called with what comes after `close()`, and with what was not taken before.
+    """
+
+    def __init__(self, on_unread: Callable[[bytes], object] | None = None) -> None:
+        self._on_unread = on_unread
         self._chunks: deque[bytes] = deque()
         self._size = 0
         self._over = False
@@ -360,6 +366,7 @@ class PumpedInflow:
             while True:
                 chunk = await receive(READ_BYTES)
                 if self._closed:
+                    self._note_unread(chunk)
                     continue
                 self._chunks.append(chunk)
                 self._size += len(chunk)
@@ -414,12 +421,20 @@ class PumpedInflow:
         self._woken.fire()
 
     def close(self) -> None:
-        """Wake the task that waits, and drop what was not taken and what will come."""
+        """Wake the task that waits. What was not taken, and what will come, is not kept."""
         self._closed = True
-        self._chunks.clear()
+        while self._chunks:
+            self._note_unread(self._chunks.popleft())
         self._size = 0
         self._woken.fire()
         self._room.fire()
+
+    def _note_unread(self, chunk: bytes) -> None:
+        if self._on_unread is not None:
+            try:
+                self._on_unread(chunk)
+            except Exception:
+                logger.exception("on_unread of a process failed")
 
 
 def _reader(stream: anyio.abc.ByteReceiveStream | None) -> Callable[[int], Awaitable[bytes]]:

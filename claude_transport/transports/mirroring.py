@@ -60,13 +60,17 @@ _LAST_WORDS: Final = 0.3
 _GIVE_BACK: Final = 1.0
 """Seconds for giving the sessions back. A claim that is not given back ends by itself."""
 
+_TOO_LATE: Final = "the session was closed before the store had taken everything"
+
 _SHOWN: Final = 100
 """Characters of a file's name in a report."""
 
 CLAIM_SECONDS: Final = 30.0
 """Seconds after which another host may take a session whose host was killed."""
 
-_RETRY: Final = RetryPolicy(connection=5, backoff=Backoff(first=0.2, maximum=5.0))
+_RETRY: Final = RetryPolicy(connection=15, backoff=Backoff(first=0.2, maximum=5.0))
+"""About a minute, in which a server can start again, or another one can take its place."""
+
 _LAST_RETRY: Final = RetryPolicy(connection=1, backoff=Backoff(first=0.2))
 """Once no more frames come, closing waits for the store."""
 
@@ -139,16 +143,22 @@ class Mirror:
     def _note(self, line: bytes) -> None:
         if isinstance(line, OversizedLine):
             self._lose(None, f"a frame of {line.size} bytes is longer than max_line_bytes", 1)
+        elif self._task is not None and self._task.finished:
+            self._drop(_TOO_LATE)
         elif self._waiting_bytes + len(line) > self._most_waiting_bytes:
-            self._dropped += 1
-            if self._dropped == 1:
-                self._lose(None, f"the store is too slow: {self._waiting_bytes} bytes wait for it, and frames are dropped", 1)
-            else:
-                self.lost += 1
+            self._drop(f"the store is too slow: {self._waiting_bytes} bytes wait for it, and frames are dropped")
         else:
             self._dropped = 0
             self._waiting.append(line)
             self._waiting_bytes += len(line)
+
+    def _drop(self, why: str) -> None:
+        """Lose a frame. Only the first one in a row is reported."""
+        self._dropped += 1
+        if self._dropped == 1:
+            self._lose(None, why, 1)
+        else:
+            self.lost += 1
 
     def _reported(self) -> list[bytes]:
         reports, self._reports = self._reports, []
@@ -191,7 +201,7 @@ class Mirror:
             task.cancel()
             await task.join()
             if self._waiting or self._storing:
-                self._lose(None, "the session was closed before the store had taken everything", len(self._waiting) + self._storing)
+                self._lose(None, _TOO_LATE, len(self._waiting) + self._storing)
                 self._waiting.clear()
                 self._storing = 0
             self._caught_up.fire()
@@ -334,6 +344,8 @@ class Mirror:
                 if delay is None:
                     self._lose(key, str(exc), len(entries))
                     return
+                if not failures:
+                    logger.warning("%s; it is asked again for about a minute", exc)
                 failures.append(exc)
             else:
                 return

@@ -50,7 +50,7 @@ from claude_transport.launch.settings import ReadSettings, permission_settings, 
 from claude_transport.launch.validation import UUID, validate_options
 from claude_transport.printable import printable
 from claude_transport.protocol.envelope import DecodeFailure
-from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES
+from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineFramer
 from claude_transport.streams.guard import new_mark
 from claude_transport.streams.process import DEFAULT_CLOSE_TIMEOUT, ProcessConnectable, ProcessStream
 from claude_transport.transport import Client, PermissionSetting, SessionTerms, TransportInfo
@@ -270,6 +270,7 @@ class SubprocessTransport(StreamTransport):
             close_timeout=self._close_timeout,
             diagnose=None if remote else diagnose,
             on_gone=payloads.remove,
+            on_unread=None if self._mirror is None else functools.partial(_take_unread, self._framer, self._mirror),
             confidential=(self.options, self.confidential),
         )
         if not remote:
@@ -320,6 +321,11 @@ class SubprocessTransport(StreamTransport):
         path = None if self._cli is None else self._cli.path
         lost = 0 if self._mirror is None else self._mirror.lost
         return msgspec.structs.replace(super().info, cli_path=path, cli_version=self._cli_version, unstored_entries=lost)
+
+
+def _take_unread(framer: LineFramer, mirror: Mirror, data: bytes) -> None:
+    """Store the frames of a transcript that come while the transport closes. It is no method: a process must not keep its transport."""
+    mirror.take(framer.feed(data))
 
 
 def _check_mirrored(*, command: object, launcher: Launcher | None) -> None:

@@ -26,6 +26,7 @@ RESULT = {"type": "result", "subtype": "success", "is_error": False, "num_turns"
 
 class Session:
     def __init__(self, gateway: Gateway, client: NetworkTransport, process: MemoryStream) -> None:
+        self.gateway = gateway
         self.url = gateway.urls[0].rstrip("/")
         self.id = gateway.sessions[0].id
         self.client = client
@@ -53,8 +54,8 @@ async def session() -> AsyncIterator[Session]:
 
 
 @asynccontextmanager
-async def watching(program: Program, *arguments: str) -> AsyncIterator[Process]:
-    async with await anyio.open_process(program.argv("watch", *arguments), env={**program.env, "TOKEN": ALICE}) as process:
+async def watching(program: Program, *arguments: str, token: str = ALICE) -> AsyncIterator[Process]:
+    async with await anyio.open_process(program.argv("watch", *arguments), env={**program.env, "TOKEN": token}) as process:
         try:
             yield process
         finally:
@@ -98,6 +99,18 @@ async def test_its_json_is_a_tape(tmp_path: Path) -> None:
     tape.write_bytes(said)
     assert SECRET.encode() not in said
     assert [turn.outcome for turn in summarize(tape).turns] == ["ok"]
+
+
+async def test_its_tape_says_whether_secrets_were_removed(tmp_path: Path) -> None:
+    async with session() as played:
+        await played.talk()
+        for scrub in (True, False):
+            grant = played.gateway.grant_observer(played.id, scrub=scrub)
+            arguments = [played.url, "--session", played.id, "--token-env", "TOKEN", "--json"]
+            async with watching(Program(tmp_path), *arguments, token=grant.token) as process:
+                said = await until(process, b"Done.")
+            assert json.loads(said.partition(b"\n")[0])["scrubbed"] is scrub
+            assert (SECRET.encode() in said) == (not scrub)
 
 
 async def test_ctrl_c_ends_it_with_130_and_the_session_goes_on(tmp_path: Path) -> None:

@@ -313,6 +313,25 @@ async def test_a_slow_store_does_not_hold_up_the_conversation(machines: Iterator
 
 
 @pytest.mark.needs("--session-mirror")
+async def test_what_is_said_while_a_transport_closes_is_stored_although_it_is_not_read(machines: Iterator[Machine]) -> None:
+    one, store = next(machines), sessions.InMemorySessionStore()
+    async with FakeMessagesAPI(["The word is xyzzy."]) as api:
+        transport = ct.SubprocessTransport(one.options(api, session_store=store, session_id=SID))
+        with anyio.fail_after(PATIENCE):
+            await transport.connect()
+            await transport.write(json.dumps({"type": "user", "message": {"role": "user", "content": "Tell me a word"}}) + "\n")
+            async for _ in transport.read_messages():
+                break
+            await transport.close()
+    (path,) = (one.root / "config").glob(f"projects/*/{SID}.jsonl")
+    written = [entry["uuid"] for entry in map(json.loads, path.read_text().splitlines()) if "uuid" in entry]
+    stored = await store.load({"project_key": path.parent.name, "session_id": SID}) or []
+    assert [entry["uuid"] for entry in stored if "uuid" in entry] == written
+    assert "xyzzy" in str(stored)
+    assert transport.info.unstored_entries == 0
+
+
+@pytest.mark.needs("--session-mirror")
 async def test_a_start_that_fails_leaves_no_files_and_holds_no_session(
     machines: Iterator[Machine], temporary: Path, tmp_path: Path
 ) -> None:

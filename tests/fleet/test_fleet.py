@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import anyio
 import msgspec
@@ -170,14 +169,7 @@ async def test_back_pressure_reaches_the_writer_and_the_process(broker: BrokerSe
         assert written < 4 * 2**20
 
 
-async def broker_fields(transport: FleetTransport, broker: BrokerServer) -> dict[str, Any]:
-    import coredis
-
-    async with coredis.Redis.from_url(broker.url, decode_responses=True) as client:
-        return dict(await client.hgetall(f"{{claude-fleet:{transport.session}}}:meta"))
-
-
-async def test_streams_are_trimmed_to_what_is_not_read(broker: BrokerServer) -> None:
+async def test_an_idle_session_takes_less_than_a_kilobyte_and_its_streams_are_trimmed(broker: BrokerServer) -> None:
     import coredis
 
     async with serving(FleetWorker(broker.url, command=ECHO)), FleetTransport(broker.url) as transport:
@@ -190,4 +182,5 @@ async def test_streams_are_trimmed_to_what_is_not_read(broker: BrokerServer) -> 
             with anyio.fail_after(10):
                 while await client.xlen(f"{key}:in") or await client.xlen(f"{key}:out"):
                     await anyio.lowlevel.checkpoint()
-            assert await client.memory_usage(f"{key}:in") is not None
+            sizes = [await client.memory_usage(name) or 0 for name in (f"{key}:meta", f"{key}:in", f"{key}:out")]
+            assert sum(sizes) <= 1024

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +13,11 @@ import msgspec
 import pytest
 from broker_server import BrokerServer, broker_server
 from programs import ECHO, numbered, read, serving
-from relay import relay_to
+from relay import Cut, relay_to
 
 from claude_transport import errors
 from claude_transport.fleet import FleetTransport, FleetWorker
+from claude_transport.streams.broker import Broker, BrokerAddress
 
 FSYNC = ["always", "everysec", "no"]
 
@@ -86,8 +88,6 @@ async def test_a_broker_without_a_file_that_starts_again_ends_both_ends_with_a_t
 
 
 async def test_a_link_to_the_broker_that_is_cut_anywhere_costs_no_line(broker: BrokerServer) -> None:
-    from relay import Cut
-
     def cut_next(cuts: int) -> Cut | None:
         return Cut(up=3000 + 700 * cuts, down=None, hard=bool(cuts % 2)) if cuts < 12 else None
 
@@ -179,3 +179,83 @@ async def test_a_zombie_worker_writes_nothing_and_its_process_gets_nothing(broke
                 with anyio.fail_after(20):
                     while zombie.sessions:
                         await anyio.lowlevel.checkpoint()
+
+
+async def test_a_client_that_dies_comes_back_elsewhere_without_a_lost_or_repeated_line(broker: BrokerServer) -> None:
+    async with serving(FleetWorker(broker.url, command=ECHO)), relay_to(f"tcp://127.0.0.1:{broker.port}") as relay:
+        first = FleetTransport(relay.url.replace("tcp://", "redis://"), close_timeout=0.5, keep=1000)
+        await first.connect()
+        messages = first.read_messages()
+        for message in numbered(range(10)):
+            await first.write(msgspec.json.encode(message))
+        assert await read(messages, 4) == numbered(range(4))
+        relay.fall_silent()  # as a machine that is switched off
+        async with FleetTransport(broker.url, session=first.session, since=0) as second:
+            assert await read(second.read_messages(), 10) == numbered(range(10))
+        await first.close()
+
+
+async def test_a_replica_that_takes_over_without_the_last_writes_is_filled_again(tmp_path: Path) -> None:
+    with broker_server(tmp_path / "one") as primary, broker_server(tmp_path / "two") as replica:
+
+        async def command(server: BrokerServer, name: str, *args: Any) -> Any:
+            connection = Broker(BrokerAddress(server.url))
+            await connection.start(timeout=10)
+            try:
+                return await connection.command(name, *args)
+            finally:
+                await connection.aclose()
+
+        await command(replica, "replicaof", "127.0.0.1", primary.port)
+        with anyio.fail_after(30):
+            while (await command(replica, "info", "replication")).get("master_link_status", "").encode() != b"up":
+                await anyio.lowlevel.checkpoint()
+        async with relay_to(f"tcp://127.0.0.1:{primary.port}") as relay:
+            url = relay.url.replace("tcp://", "redis://")
+
+            async def disturb(count: int) -> None:
+                if count == 600:  # the replica hears nothing of what comes now
+                    await command(replica, "replicaof", None, None)
+                if count == 800:
+                    relay.lead_to(replica.port)
+                    primary.kill()
+
+            async with serving(FleetWorker(url, command=ECHO)), FleetTransport(url) as transport:
+                assert await talk(transport, upto=3000, disturb=disturb) == numbered(range(3000))
+
+
+async def test_two_hundred_cuts_at_seeded_places_cost_no_line(tmp_path: Path) -> None:
+    seeded = random.Random(20)
+
+    def cut_next(cuts: int) -> Cut | None:
+        up, down = seeded.randrange(200, 12_000), seeded.randrange(200, 12_000)
+        return Cut(up=up, down=down if cuts % 3 else None, hard=bool(cuts % 2)) if cuts < 100 else None
+
+    async def nothing(_: int) -> None:
+        pass
+
+    with broker_server(tmp_path / "b", "--appendonly", "yes") as server:
+        target = f"tcp://127.0.0.1:{server.port}"
+        async with relay_to(target, cut_next=cut_next) as near, relay_to(target, cut_next=cut_next) as far:
+            worker = FleetWorker(far.url.replace("tcp://", "redis://"), command=ECHO)
+            async with serving(worker), FleetTransport(near.url.replace("tcp://", "redis://")) as transport:
+                upto = 0
+                while near.cuts + far.cuts < 200:
+                    got = await talk_on(transport, first=upto, count=2000)
+                    assert got == numbered(range(upto, upto + 2000))
+                    upto += 2000
+
+
+async def talk_on(transport: FleetTransport, *, first: int, count: int) -> list[dict[str, Any]]:
+    """As `talk()`, with other numbers."""
+
+    async def write() -> None:
+        for number in range(first, first + count):
+            await transport.write(msgspec.json.encode({"n": number}))
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(write)
+            messages = transport.read_messages()
+            return [await anext(messages) for _ in range(count)]
+    raise AssertionError("not reached")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from broker_server import BrokerServer
 
-from claude_transport.testing.conformance import Medium, media
+from claude_transport.testing.conformance import media
 from claude_transport.testing.conformance.pytest_adapter import Case, parametrize
 
 
@@ -24,10 +24,6 @@ def shared_broker() -> BrokerServer:
     return server
 
 
-def medium() -> Medium:
-    return media.fleet(shared_broker().url)
-
-
-@parametrize(medium(), timeout=30.0)
+@parametrize(media.fleet(lambda: shared_broker().url), timeout=30.0)
 def test_a_session_on_a_fleet_keeps_the_clause(case: Case) -> None:
     assert case.check().verdict == "passed"

@@ -24,7 +24,7 @@ class Scripts:
         self.broker = broker
         self.keys = [broker.keys.meta("S"), broker.keys.incoming("S"), broker.keys.outgoing("S")]
 
-    async def run(self, script: str, *args: Any, keys: int = 3) -> list[str]:
+    async def run(self, script: str, *args: Any, keys: int = 3) -> list[Any]:
         answer = await self.broker.script(script, self.keys[:keys], args)
         return [each if isinstance(each, list) else text_of(each) for each in answer]
 

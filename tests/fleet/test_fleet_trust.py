@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import ssl
 import sys
+from pathlib import Path
 from typing import Any
 
 import anyio
 import msgspec
 import pytest
-from broker_server import BrokerServer
+import trustme
+from broker_server import BrokerServer, broker_server
 from programs import ECHO, numbered, read, serving
+from redis_server import free_port
 
 import claude_transport as ct
 from claude_transport import errors
 from claude_transport.fleet import FleetTransport, FleetWorker
 from claude_transport.gateway import GatewayLimits
 from claude_transport.streams.broker import Broker, BrokerAddress
+from claude_transport.transport import Client
 
 TOKENS = {"alice": "alice-has-a-long-token", "bob": "bob-has-a-long-token-too"}
 
@@ -155,3 +160,56 @@ async def test_a_hostile_session_in_the_queue_harms_no_other_one(broker: BrokerS
     async with serving(FleetWorker(broker.url, command=ECHO)), FleetTransport(broker.url) as transport:
         await transport.write("{}")
         assert await read(transport.read_messages(), 1) == [{}]
+
+
+async def test_a_broker_behind_tls_is_verified(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    certificate = authority.issue_cert("localhost", "127.0.0.1")
+    authority.cert_pem.write_to_path(str(tmp_path / "ca"))
+    certificate.cert_chain_pems[0].write_to_path(str(tmp_path / "cert"))
+    certificate.private_key_pem.write_to_path(str(tmp_path / "key"))
+    port = free_port()
+    files = {"cert-file": "cert", "key-file": "key", "ca-cert-file": "ca"}
+    tls = [word for name, file in files.items() for word in (f"--tls-{name}", str(tmp_path / file))]
+    with broker_server(tmp_path / "b", "--tls-port", str(port), "--tls-auth-clients", "no", *tls):
+        url = f"rediss://127.0.0.1:{port}/0"
+        with pytest.raises(errors.CLIConnectionError):
+            await FleetTransport(url).connect()  # nothing here trusts this authority
+        context = ssl.create_default_context(cafile=str(tmp_path / "ca"))
+        async with serving(FleetWorker(url, command=ECHO, ssl_context=context)), FleetTransport(url, ssl_context=context) as transport:
+            await transport.write("{}")
+            assert await read(transport.read_messages(), 1) == [{}]
+
+
+async def test_a_user_of_the_broker_without_the_rights_is_told(broker: BrokerServer) -> None:
+    connection = Broker(BrokerAddress(broker.url))
+    await connection.start(timeout=10)
+    await connection.command("acl_setuser", "fleet", "on", ">pass%word", "~{claude-fleet*", "+@all")
+    await connection.command("acl_setuser", "narrow", "on", ">other", "~nothing", "+@all")
+    await connection.aclose()
+    narrow, wide = (broker.url.replace("redis://", f"redis://{user}@") for user in ("narrow:other", "fleet:pass%25word"))
+    with pytest.raises(errors.CLIConnectionError) as caught:
+        await FleetTransport(narrow).connect()
+    assert caught.value.code == "fleet.refused"
+    with pytest.raises(errors.ProtocolError) as refused:
+        await FleetWorker(narrow, command=ECHO).serve()
+    assert refused.value.code == "fleet.refused"
+    async with serving(FleetWorker(wide, command=ECHO)), FleetTransport(wide) as transport:
+        await transport.write("{}")
+        assert await read(transport.read_messages(), 1) == [{}]
+
+
+async def test_the_trace_of_a_client_reaches_the_process(broker: BrokerServer) -> None:
+    command = [
+        sys.executable,
+        "-I",
+        "-S",
+        "-c",
+        "import os,json; print(json.dumps({'t': os.environ.get('TRACEPARENT')}), flush=True); input()",
+    ]
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    async with serving(FleetWorker(broker.url, command=command)):
+        transport = FleetTransport(broker.url)
+        transport.attach(Client(trace={"traceparent": trace, "other": "dropped"}))
+        async with transport:
+            assert await read(transport.read_messages(), 1) == [{"t": trace}]

@@ -285,6 +285,7 @@ def test_without_a_token_the_page_asks_for_one_and_a_revoked_one_ends_it(chromiu
         with chromium.open(played.page) as page:
             page.until("!document.getElementById('door').hidden")
             assert shown(page) == []
+            assert page.run("document.getElementById('timeline').hidden")
             for token in ("nobody-has-this-token-at-all", grant.token):
                 page.run(f"document.getElementById('token').value = {json.dumps(token)}")
                 page.run("document.querySelector('#door button').click()")

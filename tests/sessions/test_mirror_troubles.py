@@ -180,6 +180,18 @@ async def test_a_host_whose_hold_has_ended_asks_again_before_it_stores() -> None
     assert any("another host" in report for report in losses(reports))
 
 
+async def test_frames_that_come_after_the_end_are_counted_and_not_kept() -> None:
+    """As after a close that was cancelled, while the process is still ending."""
+    store = sessions.InMemorySessionStore()
+    mirror = Mirror(store, most_waiting_bytes=2 * len(frame("1")))
+    mirror.start()
+    await mirror.close()
+    reports = [line for number in range(9) for line in mirror.take([frame(str(number))])]
+    assert mirror.lost == 9
+    assert losses(reports) == ["the session was closed before the store had taken everything"]
+    assert await uuids(store) == []
+
+
 HOSTILE = {
     "nested too deeply": b'{"type":"transcript_mirror","filePath":"' + PATH.encode() + b'","entries":[' + b"[" * 5000 + b"]" * 5000 + b"]}",
     "no entries": b'{"type":"transcript_mirror","filePath":"' + PATH.encode() + b'","entries":7}',

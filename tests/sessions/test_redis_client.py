@@ -70,6 +70,7 @@ async def test_a_refused_login_is_a_typed_error_that_says_no_password(
         "redis://user:hunter2@host/hunter2",
         "redis://user:hunter2@host/-1",
         "redis://user:hunter2@host/0?db=hunter2",
+        "redis://host/0?hunter2",
         "redis://user:hunter2@host/0?ssl_ca_certs=x",
         "rediss://user:hunter2@host/0?stream_timeout=1",
         "rediss://user:hunter2@host/0?ssl_ca_certs=/nowhere/ca.pem",

@@ -202,6 +202,15 @@ async def test_output_is_read_ahead_by_a_bounded_amount() -> None:
         tasks.cancel_scope.cancel()
 
 
+async def test_what_was_not_read_and_what_is_said_at_the_end_is_handed_on() -> None:
+    code = "import os, sys\nos.write(1, b'before ')\nsys.stdin.read()\nos.write(1, b'at the end')"
+    said: list[bytes] = []
+    async with pumped(code, on_unread=said.append) as (stream, _):
+        assert await stream.receive(1) == b"b"
+        await stream.aclose()
+    assert b"".join(said) == b"efore at the end"
+
+
 async def test_a_cancelled_reader_loses_nothing() -> None:
     async with pumped(ECHO) as (stream, _):
         with anyio.move_on_after(0.05):

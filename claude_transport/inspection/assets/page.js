@@ -516,6 +516,7 @@
     if (answer.status === 401) {
       keep("");
       $("door").hidden = false;
+      $("timeline").hidden = !revision;
       link(token ? "This token is not accepted, or not any more." : "Watching this session needs a token.");
       return false;
     }
@@ -543,6 +544,7 @@
     token = given;
     $("token").value = "";
     $("door").hidden = true;
+    $("timeline").hidden = false;
     if (revision) forget();
     keep(token);
     follow();

@@ -162,8 +162,11 @@ def gateway(mode: Literal["link", "plain"] = "link") -> Medium:
     return _GatewayMedium(mode)
 
 
-def fleet(url: str) -> Medium:
-    """`FleetTransport` to a real child process on a worker, through the broker at `url`. Each subject has keys of its own there."""
+def fleet(url: str | Callable[[], str]) -> Medium:
+    """`FleetTransport` to a real child process on a worker, through the broker at `url`. Each subject has keys of its own there.
+
+    A function that returns the URL is called before the first subject.
+    """
     return _FleetMedium(url)
 
 
@@ -573,8 +576,11 @@ class _FleetMedium(LiveMedium):
 
     name = "fleet"
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, url: str | Callable[[], str]) -> None:
+        self._find_url = url if callable(url) else lambda: url
+
+    def prepare(self) -> None:
+        self._find_url()
 
     @asynccontextmanager
     async def subject(self) -> AsyncIterator[Subject]:
@@ -594,7 +600,7 @@ class _FleetMedium(LiveMedium):
                 command = _relay(os.path.realpath(sys.executable), peer)
                 return SubprocessTransport(command=command, close_timeout=_CLOSE_TIMEOUT, max_line_bytes=_GATEWAY_LIMIT)
 
-            url = f"{self._url}?prefix=kit-{secrets.token_hex(4)}"
+            url = f"{self._find_url()}?prefix=kit-{secrets.token_hex(4)}"
             worker = FleetWorker(url, launch=launch, limits=GatewayLimits(line_bytes=_GATEWAY_LIMIT))
             tasks.start_soon(worker.serve)
             await worker.started.wait()

@@ -1,0 +1,63 @@
+"""What the simulation has found in the machines: each a small test of the machine alone."""
+
+from __future__ import annotations
+
+from claude_transport.protocol.fleet import Appended, Arrival, Entry, FleetWriter, Synced, Take, Taken
+from claude_transport.protocol.fleet_ends import Claimed, WorkerEnd
+
+
+def answer(end: WorkerEnd, call: object, reply: object) -> None:
+    assert call is not None
+    end.answered(call, reply, asked_at=0, now=0)  # type: ignore[arg-type]
+
+
+def worker(**claimed: int) -> WorkerEnd:
+    return WorkerEnd(Claimed(token="1.w", **claimed), asked_at=0)  # type: ignore[arg-type]
+
+
+def entry(number: int, kind: str = "d", data: bytes | None = None) -> Entry:
+    return Entry(number, "1.c", kind, b'{"type":"user","n":%d}\n' % number if data is None else data)
+
+
+def test_what_was_put_behind_a_cut_append_does_not_take_its_number() -> None:
+    writer = FleetWriter()
+    writer.put(b"one\n")
+    assert writer.next_entries() == (1, [("d", b"one\n")])
+    writer.unanswered()  # the broker has it all the same
+    writer.put(b"two\n")
+    writer.appended(1, 0, now=0)
+    assert writer.next_entries() == (2, [("d", b"two\n")])
+
+
+def test_the_end_of_the_input_is_not_taken_so_the_next_worker_finds_it_too() -> None:
+    end = worker()
+    end.arrived([entry(1), entry(2, "f", b"")])
+    call = end.take_call()
+    assert call == Take(end.side, "1.w", 1, 1)
+    answer(end, call, Taken())
+    assert [each.number for each in end.to_feed(0)] == [1]
+    end.fed()
+    assert end.take_call() is None
+    assert end.to_feed(0) == [Arrival(2, "f")]
+    end.fed()
+    assert (end.fed_number, end.has_input) == (2, False)
+
+
+def test_after_a_lost_connection_a_worker_says_again_what_it_has_taken_and_which_turns_are_over() -> None:
+    end = worker()
+    end.arrived([entry(1), entry(2)])
+    answer(end, end.take_call(), Taken())
+    end.fed()
+    end.say(b'{"type":"result"}\n')
+    answer(end, end.append_call(), Appended(1, 0))
+    call = end.sync_call()
+    assert (call.taken, call.begun, call.over) == (2, 2, 1)
+
+
+def test_what_an_older_client_said_is_not_counted_as_taken_when_a_newer_one_begins_before_it() -> None:
+    end = worker()
+    end.arrived([entry(1), entry(2)])
+    answer(end, end.take_call(), Taken())
+    end.fed()
+    answer(end, end.sync_call(), Synced("2.x", 1, 0, 0))
+    assert (end.sync_call().cursor, end.sync_call().taken) == (1, 1)

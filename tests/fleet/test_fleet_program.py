@@ -1,0 +1,76 @@
+"""The commands `worker`, `sessions` and `doctor --broker`, as processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from broker_server import BrokerServer, broker_server
+
+import claude_transport as ct
+from claude_transport.fleet import FleetTransport
+
+PROGRAM = [sys.executable, "-m", "claude_transport"]
+
+
+def run(*arguments: str, home: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, env={**environment(home), **env}, timeout=60, check=False)
+
+
+def environment(home: Path) -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8"}
+
+
+async def test_a_worker_from_the_command_line_serves_lists_and_drains(broker: BrokerServer, tmp_path: Path) -> None:
+    arguments = [*PROGRAM, "worker", "--offline", "--label", "small", "--secret-env", "API_KEY"]
+    env = {**environment(tmp_path), "CLAUDE_TRANSPORT_BROKER": broker.url, "API_KEY": "hidden"}
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
+    try:
+        assert process.stdout is not None
+        name = (await anyio.to_thread.run_sync(process.stdout.readline)).decode().strip()
+        with anyio.fail_after(60):
+            async with ct.Query(FleetTransport(broker.url, labels=["small"])) as query:
+                assert not (await (await query.send("Hello")).result()).is_error
+                text = await anyio.to_thread.run_sync(lambda: run("sessions", "--broker", broker.url, home=tmp_path).stdout)
+                assert name in text
+                assert "running" in text
+                listed = await anyio.to_thread.run_sync(lambda: run("sessions", "--json", "--broker", broker.url, home=tmp_path).stdout)
+                found: dict[str, Any] = msgspec.json.decode(listed)
+                assert (found["waiting"], [each["worker"] for each in found["sessions"]]) == (0, [name])
+        process.send_signal(signal.SIGTERM)
+        _, errors = await anyio.to_thread.run_sync(process.communicate)
+        assert (process.returncode, b"hidden" in errors) == (0, False)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_the_wrong_use_of_the_commands_is_told(broker: BrokerServer, tmp_path: Path) -> None:
+    cases: list[tuple[list[str], int, str]] = [
+        (["sessions"], 2, "CLAUDE_TRANSPORT_BROKER"),
+        (["sessions", "--broker", "http://x"], 2, "redis://"),
+        (["sessions", "--broker", "redis://127.0.0.1:1/0"], 1, "cannot be reached"),
+        (["sessions", "--broker", broker.url, "--stop", "none"], 2, "no session none"),
+        (["worker", "--broker", "redis://127.0.0.1:1/0", "--offline"], 1, "cannot be reached"),
+        (["worker", "--broker", broker.url, "--secret-env", "MISSING"], 2, "MISSING"),
+        (["worker", "--broker", broker.url, "--offline", "--cli-path", "x"], 2, "--offline"),
+    ]
+    for arguments, code, words in cases:
+        done = run(*arguments, home=tmp_path)
+        assert (done.returncode, words in done.stderr) == (code, True), (arguments, done)
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["--appendonly", "yes"], 0), (["--appendonly", "no"], 1)])
+def test_doctor_says_whether_a_fleet_can_run_on_a_broker(tmp_path: Path, arguments: list[str], code: int) -> None:
+    with broker_server(tmp_path / "b", *arguments) as server:
+        done = run("doctor", "--broker", server.url, home=tmp_path)
+        assert done.returncode == code
+        assert ("Fault" in done.stdout) == bool(code)
+        assert msgspec.json.decode(run("doctor", "--json", "--broker", server.url, home=tmp_path).stdout)["role"] == "master"

@@ -1,0 +1,167 @@
+"""10,000 faults in virtual time, without a lost or doubled line; and mistakes in the machines that the simulation has to find."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from simulated_broker import SimulatedBroker
+from simulated_program import Violation
+from simulation import simulate
+
+from claude_transport.protocol.fleet import Append, FleetReader, FleetWriter, Lease, Sync, Take
+from claude_transport.protocol.fleet_ends import Claimed, WorkerEnd
+
+FAULTS = 30
+BATCHES = 10
+SEEDS = 34  # of one batch: 10 x 34 x 30 faults
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_no_line_is_lost_or_doubled_by_a_thousand_faults(batch: int) -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(batch * SEEDS, (batch + 1) * SEEDS):
+        counts += simulate(seed, faults=FAULTS).counts
+    assert sum(times for name, times in counts.items() if name.startswith("fault: ")) == SEEDS * FAULTS
+    assert min(counts["lines in"], counts["lines out"], counts["turns"], counts["uncertain turns"], counts["ended: exit"]) > 0
+
+
+def test_a_seed_shows_the_same_again() -> None:
+    assert simulate(7, faults=FAULTS) == simulate(7, faults=FAULTS)
+
+
+# Mistakes. Each takes away one thing that keeps a promise.
+
+Mistake = Callable[[pytest.MonkeyPatch], None]
+
+
+def _change_call(patch: pytest.MonkeyPatch, name: str, change: Callable[[SimulatedBroker, str, Any], Any]) -> None:
+    original = getattr(SimulatedBroker, name)
+    patch.setattr(SimulatedBroker, name, lambda broker, session, call: original(broker, session, change(broker, session, call)))
+
+
+def no_fence(patch: pytest.MonkeyPatch) -> None:
+    def as_the_newest(broker: SimulatedBroker, session: str, call: Any) -> Any:
+        found = broker.sessions.get(session)
+        return call if found is None else msgspec.structs.replace(call, token=found.fields[call.side.value + "e"])
+
+    for name in ("append", "take", "sync"):
+        _change_call(patch, name, as_the_newest)
+
+
+def no_gap_check(patch: pytest.MonkeyPatch) -> None:
+    original = SimulatedBroker.append
+
+    def append(broker: SimulatedBroker, session: str, call: Append) -> list[Any]:
+        answer = original(broker, session, call)
+        if answer[0] == "GAP":
+            broker.sessions[session].fields["wo" if call.side.value == "w" else "ci"] = call.first - 1
+            return original(broker, session, call)
+        return answer
+
+    patch.setattr(SimulatedBroker, "append", append)
+    patch.setattr(FleetWriter, "lost", lambda writer, last: None)
+
+
+def number_is_no_id(patch: pytest.MonkeyPatch) -> None:
+    def behind_the_last(broker: SimulatedBroker, session: str, call: Append) -> Append:
+        found = broker.sessions.get(session)
+        if found is None or not call.entries:
+            return call
+        return msgspec.structs.replace(call, first=found.fields["wo" if call.side.value == "w" else "ci"] + 1)
+
+    _change_call(patch, "append", behind_the_last)
+
+
+def lease_without_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lease, "holds", lambda lease, now: True)
+
+
+def lease_without_margin(patch: pytest.MonkeyPatch) -> None:
+    original = Lease.holds
+    patch.setattr(Lease, "holds", lambda lease, now: original(lease, now - 3.0))
+
+
+def take_not_written_down(patch: pytest.MonkeyPatch) -> None:
+    original = SimulatedBroker.take
+    patch.setattr(
+        SimulatedBroker,
+        "take",
+        lambda broker, session, call: ["OK"] if call.side.value == "w" else original(broker, session, call),
+    )
+
+
+def takes_not_said_again(patch: pytest.MonkeyPatch) -> None:
+    original = WorkerEnd.sync_call
+    patch.setattr(WorkerEnd, "sync_call", lambda end: msgspec.structs.replace(original(end), taken=0, begun=0, over=0))
+
+
+def nothing_kept(patch: pytest.MonkeyPatch) -> None:
+    original = FleetWriter.note_taken
+    patch.setattr(FleetWriter, "note_taken", lambda writer, taken, *, now: original(writer, taken, now=math.inf))
+
+
+def numbers_used_twice(patch: pytest.MonkeyPatch) -> None:
+    def unread(_broker: SimulatedBroker, _session: str, call: Sync) -> Sync:
+        return msgspec.structs.replace(call, cursor=0)
+
+    _change_call(patch, "sync", unread)
+
+
+def no_going_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(FleetReader, "synced", lambda reader, reply: None)
+
+
+def uncertain_turns_untold(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Claimed, "uncertain", property(lambda claimed: 0))
+
+
+def turns_not_counted(patch: pytest.MonkeyPatch) -> None:
+    def uncounted(_broker: SimulatedBroker, _session: str, call: Take) -> Take:
+        return msgspec.structs.replace(call, turns=None)
+
+    _change_call(patch, "take", uncounted)
+
+
+def window_without_bound(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(FleetWriter, "has_room", property(lambda writer: True))
+
+
+MISTAKES = [
+    no_fence,
+    no_gap_check,
+    number_is_no_id,
+    lease_without_end,
+    lease_without_margin,
+    take_not_written_down,
+    takes_not_said_again,
+    nothing_kept,
+    numbers_used_twice,
+    no_going_back,
+    uncertain_turns_untold,
+    turns_not_counted,
+    window_without_bound,
+]
+
+
+@pytest.fixture
+def patch() -> Iterator[pytest.MonkeyPatch]:
+    with pytest.MonkeyPatch.context() as context:
+        yield context
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.__name__)
+def test_the_simulation_finds_a_mistake_and_says_how_to_see_it_again(mistake: Mistake, patch: pytest.MonkeyPatch) -> None:
+    mistake(patch)
+    for seed in range(120):
+        try:
+            simulate(seed, faults=FAULTS)
+        except Violation as found:
+            assert f"python tests/fleet/simulation.py {seed} {FAULTS}" in str(found)
+            return
+    pytest.fail("120 runs did not find it")
+
