@@ -56,7 +56,7 @@ _CRUMB_BYTES = 1024
 _MAX_LINE_BYTES = 16 * 2**10
 """A longer line of standard error is handed on in pieces, so that a program without newlines costs no memory."""
 
-_DRAIN_GRACE = 1.0
+DRAIN_GRACE = 1.0
 """Seconds after the child's exit in which its pipes may still end by themselves. Then another process holds them open."""
 
 _GROUP_GRACE = 0.5
@@ -65,7 +65,7 @@ _GROUP_GRACE = 0.5
 _LAST_RESORT = 1.0
 """Seconds to block for a killed process where nothing can be awaited. SIGKILL takes microseconds, or for ever."""
 
-_OVERTIME = 0.8
+OVERTIME = 0.8
 """Seconds after the closing time in which the caller still waits for the sweep. Then the sweep goes on in the background."""
 
 _FIRST_LOOK = 0.02
@@ -239,7 +239,7 @@ class Child:
     @property
     def drain_seconds(self) -> float:
         """Seconds in which the output may still end by itself, when the child has exited."""
-        return self._exited_at + _DRAIN_GRACE - self._clock()
+        return self._exited_at + DRAIN_GRACE - self._clock()
 
     async def writable(self) -> None:
         """Wait until the input may take more, or `close_input()` is called."""
@@ -376,7 +376,7 @@ class Child:
         await self._end_group(min(_GROUP_GRACE, max(deadline - anyio.current_time(), schedule.kill)))
         over = anyio.Event()
         sweep = self._begin_sweep(suspects, then=lambda: self._loop.call_soon(over.set))
-        if not await _set_or_seen(over, seconds=deadline + _OVERTIME - anyio.current_time(), look=lambda: sweep.is_over):
+        if not await set_or_seen(over, seconds=deadline + OVERTIME - anyio.current_time(), look=lambda: sweep.is_over):
             logger.warning("what process %d left behind is still looked for after it was closed", self.pid)
             self._is_swept = True  # or will be
             sweeper.give_up(sweep)
@@ -398,11 +398,11 @@ class Child:
 
     async def _end_process(self, schedule: CloseSchedule, *, deadline: float) -> None:
         for seconds, signum in ((schedule.grace, signal.SIGTERM), (schedule.terminate, signal.SIGKILL)):
-            if await _set_or_seen(self.exited, seconds=seconds, look=self.has_exited):
+            if await set_or_seen(self.exited, seconds=seconds, look=self.has_exited):
                 return
             self._signal_group(signum)
         # the system may be slow to end it: wait here, and not in `_reap()`, which blocks the event loop
-        await _set_or_seen(self.exited, seconds=deadline + _OVERTIME / 2 - anyio.current_time(), look=self.has_exited)
+        await set_or_seen(self.exited, seconds=deadline + OVERTIME / 2 - anyio.current_time(), look=self.has_exited)
 
     async def _end_group(self, grace: float) -> None:
         """End the other processes of the group: SIGTERM, and after `grace` seconds SIGKILL."""
@@ -612,7 +612,7 @@ class StderrTail:
                 logger.exception("the stderr callback raised; further errors of it are not logged")
 
 
-async def _set_or_seen(event: anyio.Event | Flag, *, seconds: float, look: Callable[[], bool]) -> bool:
+async def set_or_seen(event: anyio.Event | Flag, *, seconds: float, look: Callable[[], bool]) -> bool:
     """Wait until `event` is set or `look()` returns True, for `seconds` at most. Return False when the time is over.
 
     `look` is polled, for an event loop that misses events (see the docstring of this module).
