@@ -398,7 +398,7 @@ def _doors() -> list[click.Option]:
             "--host-name",
             multiple=True,
             metavar="NAME",
-            help="a host name that requests for /healthz and /metrics may use (default: loopback, and those of --listen); repeatable",
+            help="a host name under which /healthz, /metrics and /observe answer (default: loopback, and those of --listen); repeatable",
         ),
         _switch("--allow-plaintext", help="let other machines connect without TLS, because a proxy in front has it"),
         _choice(

@@ -49,6 +49,9 @@ _KEPT_CHANGES: Final = 4
 _PIECE_BYTES: Final = 64 * 2**10
 """Bytes that an observer has to take within twice the heartbeat. One with a slow network may need minutes for a long line."""
 
+_MAX_SILENCE: Final = 20.0
+"""Seconds until a heartbeat, also where the `heartbeat` of links is longer: an observer gives up after 60 seconds of silence."""
+
 _SAFE: Final = {
     "cache-control": "no-store",
     "x-content-type-options": "nosniff",
@@ -360,7 +363,7 @@ class Observatory:
         heartbeat = self._limits.heartbeat
         while True:
             events = HEARTBEAT
-            with anyio.move_on_after(heartbeat):
+            with anyio.move_on_after(min(heartbeat, _MAX_SILENCE)):
                 events = await viewing.next()
             told = events or encode_event(b"{}", kind="end")
             try:

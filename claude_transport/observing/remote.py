@@ -24,7 +24,7 @@ from claude_transport.errors import (
 )
 from claude_transport.observing.following import Observation
 from claude_transport.printable import printable
-from claude_transport.protocol.observation import SCRUBBED_HEADER, ObservedLine
+from claude_transport.protocol.observation import SCRUBBED_HEADER, ObservedLine, check_since
 from claude_transport.protocol.server_sent_events import EventReader, ServerSentEvent
 from claude_transport.protocol.tape import Direction
 from claude_transport.streams.address import Address
@@ -160,10 +160,10 @@ def _line_of(event: ServerSentEvent) -> ObservedLine:
     try:
         row = msgspec.json.decode(event.data, type=_Row)
         line = row.line.encode() if row.base64 is None else base64.b64decode(row.base64, validate=True)
-        position = int(event.id)
-    except (msgspec.DecodeError, ValueError, UnicodeDecodeError) as exc:
+        position = check_since(int(event.id) if event.id.isascii() and event.id.isdecimal() else -1)
+    except (msgspec.DecodeError, ConfigurationError, ValueError) as exc:
         raise ProtocolError("the gateway sent an event that is not the record of a line") from exc
-    return ObservedLine(line, position=position, t=row.t, direction=_KINDS.get(row.dir, "note"))
+    return ObservedLine(line, position=position or 0, t=row.t, direction=_KINDS.get(row.dir, "note"))
 
 
 def _host_of(address: Address) -> str:

@@ -118,7 +118,8 @@ class ProcessConnectable(ByteStreamConnectable):
             sweeper.watch(mark, popen.pid)  # first, because the child may start processes at once
             guard.watch(mark, popen.pid)
             sweeper.overlook(guard.pid)
-            child = Child(popen, mark=mark, tail=StderrTail(self._on_stderr), on_gone=self._on_gone, on_unread=self._on_unread)
+            child = Child(popen, mark=mark, tail=StderrTail(self._on_stderr), on_gone=self._on_gone)
+            child.on_unread = self._on_unread
             return self._stream_of(PipeStream, child)
         except BaseException:
             # Ctrl-C, for one, may come between any two lines

@@ -105,7 +105,6 @@ class Child:
         "_loop_end",
         "_mark",
         "_on_gone",
-        "_on_unread",
         "_pidfd",
         "_popen",
         "_stderr",
@@ -120,21 +119,14 @@ class Child:
         "input_closed",
         "input_room",
         "killed",
+        "on_unread",
         "pid",
         "status",
         "stdin",
         "tail",
     )
 
-    def __init__(
-        self,
-        popen: subprocess.Popen[bytes],
-        *,
-        mark: str,
-        tail: StderrTail,
-        on_gone: Callable[[], object] | None = None,
-        on_unread: Callable[[bytes], object] | None = None,
-    ) -> None:
+    def __init__(self, popen: subprocess.Popen[bytes], *, mark: str, tail: StderrTail, on_gone: Callable[[], object] | None = None) -> None:
         """Take over a process that was just started.
 
         Args:
@@ -142,7 +134,8 @@ class Child:
             mark: the mark in its environment.
             tail: receives its standard error.
             on_gone: called once, without waiting, when the process has ended and its pipes are closed, however that came.
-            on_unread: called with what the process says while it is closed, and with what was not read before.
+
+        Set `on_unread` to a function to have it called with what the process says while it is closed, and with what was not read before.
 
         Raises `UsageError` without the three pipes, and `RuntimeError` when the event loop is ending.
         """
@@ -172,7 +165,7 @@ class Child:
         self._sweep: Sweep | None = None
         self._is_swept = False
         self._on_gone = on_gone
-        self._on_unread = on_unread
+        self.on_unread: Callable[[bytes], object] | None = None
         self._ender: BackgroundTask | None = None
         self._clock = clock_here()
         self._exited_at = 0.0
@@ -396,9 +389,9 @@ class Child:
 
     def _note_unread(self, data: bytes | None) -> bool:
         """Hand on what no task will read. Return whether there is anything."""
-        if data and self._on_unread is not None:
+        if data and self.on_unread is not None:
             try:
-                self._on_unread(data)
+                self.on_unread(data)
             except Exception:
                 logger.exception("on_unread of process %d failed", self.pid)
         return bool(data)

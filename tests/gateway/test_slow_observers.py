@@ -16,6 +16,7 @@ from virtual_time import jumping_backends
 
 from claude_transport.gateway.door import GatewayLimits
 from claude_transport.gateway.observatory import Viewing
+from claude_transport.protocol.server_sent_events import HEARTBEAT
 from claude_transport.streams.websocket import HandshakeRequest
 
 MEBIBYTE = 2**20
@@ -141,6 +142,16 @@ async def test_an_observer_that_takes_little_at_a_time_gets_everything() -> None
         await scene.process.stream.aclose()
         await observer.until(lambda: observer.told_all is not None)
         assert observer.told_all
+
+
+@pytest.mark.parametrize("what", ["events", "timeline"])
+async def test_a_heartbeat_comes_before_an_observer_gives_up(what: str) -> None:
+    async with play(limits=GatewayLimits(heartbeat=600.0)) as scene, anyio.create_task_group() as tasks:
+        observer = Observer(scene, scene.view(what))
+        tasks.start_soon(observer.watch)
+        await anyio.sleep(125)  # clients count a connection as lost after 60 seconds of silence
+        assert observer.parts.count(HEARTBEAT) >= 3
+        tasks.cancel_scope.cancel()
 
 
 async def test_fifty_live_pages_share_each_change() -> None:

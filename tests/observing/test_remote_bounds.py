@@ -1,0 +1,57 @@
+"""What a gateway may say to its observers, and what is refused."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from claude_transport.errors import ClaudeTransportError, ConnectionLost, ProtocolError
+from claude_transport.observing import observe
+from claude_transport.protocol.server_sent_events import HEARTBEAT, encode_event
+
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+ROW = b'{"t":0,"dir":"out","line":"{}"}'
+
+
+async def first_line_of(body: bytes) -> object:
+    """Observe a server that says this."""
+
+    async def answer(stream: anyio.abc.SocketStream) -> None:
+        async with stream:
+            await stream.receive()
+            await stream.send(HEAD + body)
+
+    with anyio.fail_after(30):
+        async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
+            tasks.start_soon(listener.serve, answer)
+            port = listener.extra(anyio.abc.SocketAttribute.local_port)
+            async with observe(f"ws://127.0.0.1:{port}", session="a") as watching:
+                try:
+                    found: object = await anext(watching)
+                except ClaudeTransportError as exc:
+                    found = exc
+            tasks.cancel_scope.cancel()
+    if isinstance(found, ClaudeTransportError):
+        raise found
+    return found
+
+
+@pytest.mark.parametrize("position", ["-5", "x", "", "1" * 40, "1_0", "\u0661", "9007199254740993"])
+async def test_a_position_that_is_none_is_refused(position: str) -> None:
+    with pytest.raises(ProtocolError):
+        await first_line_of(encode_event(ROW, id=position))
+
+
+async def test_a_good_line_after_heartbeats_is_handed_out() -> None:
+    assert await first_line_of(HEARTBEAT * 3 + encode_event(ROW, id="7")) == b"{}"
+
+
+@pytest.mark.parametrize("row", [b"[]", b"{", b'{"line":1}', b'{"base64":"?"}', b'{"t":"x"}', b"\xff"])
+async def test_a_record_that_is_none_is_refused(row: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        await first_line_of(encode_event(row, id="1"))
+
+
+async def test_an_end_without_a_word_is_a_lost_connection() -> None:
+    with pytest.raises(ConnectionLost):
+        await first_line_of(HEARTBEAT)
