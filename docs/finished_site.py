@@ -25,7 +25,7 @@ have a page each, `reference/claude_transport.<name>.html`.
 
 def sources() -> Iterator[Path]:
     """Yield every file that a build reads, but for the pages that it writes itself."""
-    for folder, pattern in ((HERE, "**/*"), (HERE.parent / "claude_transport", "**/*.py")):
+    for folder, pattern in ((HERE, "**/*"), (HERE.parent / "examples", "**/*"), (HERE.parent / "claude_transport", "**/*.py")):
         for path in sorted(folder.glob(pattern)):
             inside = path.relative_to(folder)
             left_out = {"_build", "changelog.d", "__pycache__"} & set(inside.parts) or inside.match("reference/claude_transport.*.rst")

@@ -53,6 +53,7 @@ WORDS: Mapping[str, str] = {
     "printable": "text from outside, on one line",
     "lazy": "names, loaded late",
     "session_store": "what a store must do",
+    "winapi": "private files, on Windows",
 }
 
 STYLE = """\

@@ -82,11 +82,14 @@ def test_the_official_sdk_skips_a_message_that_it_does_not_know_and_this_library
         def is_ready(self) -> bool:
             return True
 
-    async def converse() -> list[Any]:
-        async with ClaudeSDKClient(transport=Peer()) as client:  # type: ignore[arg-type]
-            return [message async for message in client.receive_messages()]
+    heard: list[Any] = []
 
-    assert asyncio.run(converse()) == []
+    async def converse() -> None:
+        async with ClaudeSDKClient(transport=Peer()) as client:  # type: ignore[arg-type]
+            heard.extend([message async for message in client.receive_messages()])
+
+    asyncio.run(converse())
+    assert heard == []
     assert rows()["messages of a newer CLI"][0] == "unknown ones are skipped"
 
 
@@ -104,7 +107,7 @@ async def run_cell(code: str, names: dict[str, Any]) -> Any:
 async def test_the_cells_of_the_notebook_page_run_one_after_the_other_each_in_a_task_of_its_own(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first_conversation = load(DOCS / "examples" / "first_conversation.py")
+    first_conversation = load(PROJECT / "examples" / "first_conversation.py")
     monkeypatch.setattr(ct, "SubprocessTransport", first_conversation.rehearsed_claude)
     cells = re.findall(r"^```python\n(.*?)^```$", NOTEBOOK, re.DOTALL | re.MULTILINE)[1:]
     names: dict[str, Any] = {}

@@ -23,6 +23,7 @@ from claude_transport.inspection.page import render_page
 from claude_transport.inspection.scene import bytes_text, count_text, dollars_text, plural, seconds_text
 from claude_transport.inspection.summary import CallStats, Problem, TapeSummary, TurnSummary
 from claude_transport.inspection.timeline import Timeline, read_timeline, summarize
+from claude_transport.winapi import make_private
 
 _LABEL: Final = 12
 """Columns of the first column."""
@@ -84,6 +85,7 @@ def _write_page(timeline: Timeline, name: str, target: str) -> None:
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         beside.touch(mode=0o600)
+        make_private(beside)
         with beside.open("wb") as file:
             file.writelines(_encoded(pieces))
             size = file.tell()

@@ -237,7 +237,7 @@ def _origin_of(url: str) -> str:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError:
-        host = None
+        return "an address that is no URL"
     if not host:
         return "an address that is no URL"
     shown = f"[{host}]" if ":" in host else host

@@ -22,12 +22,15 @@ import msgspec
 
 from claude_transport.errors import ConfigurationError
 from claude_transport.streams.address import Address
-from claude_transport.streams.sockets import SocketStream, keep_alive
+from claude_transport.streams.sockets import SocketStream, accept, keep_alive, notify_closing, reuse_address
 from claude_transport.streams.websocket import check_websocket
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 _BACKLOG: Final = 512
+_CLOSED: Final = frozenset({errno.EBADF, errno.ENOTSOCK})
+"""What `accept()` says of a closed socket: elsewhere, and on Windows."""
+
 _PAUSE: Final = 0.1
 """Seconds until the next attempt after accept() failed, for example without a free file descriptor. Connections that end may free one."""
 
@@ -49,13 +52,11 @@ class Listener:
         while True:
             await anyio.lowlevel.checkpoint()
             try:
-                accepted, where = self._socket.accept()
-            except BlockingIOError:
-                await anyio.wait_readable(self._socket)
+                accepted, where = await self._next()
             except ConnectionAbortedError:
                 pass  # the client gave up before its connection was accepted
             except OSError as exc:
-                if exc.errno == errno.EBADF:
+                if exc.errno in _CLOSED:
                     raise anyio.ClosedResourceError from exc
                 logger.warning("no connection can be accepted on %s: %s", self.address, exc.strerror)
                 await anyio.sleep(_PAUSE)
@@ -65,9 +66,15 @@ class Listener:
                 peer = _peer_name(where)
                 return SocketStream(accepted, address=peer), peer
 
+    async def _next(self) -> tuple[socket.socket, Any]:
+        try:
+            return self._socket.accept()
+        except BlockingIOError:
+            return await accept(self._socket)
+
     def close(self) -> None:
         """Stop listening. Remove the file of a Unix socket, unless another process has replaced it."""
-        anyio.notify_closing(self._socket)
+        notify_closing(self._socket)
         self._socket.close()
         if self._inode is not None and _inode(self.address.path) == self._inode:
             with contextlib.suppress(OSError):
@@ -158,7 +165,7 @@ def check_exposure(address: Address, *, authenticates: bool, ssl_context: ssl.SS
 def _bind(family: int, where: Any) -> socket.socket:
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reuse_address(listening)
         if family == socket.AF_INET6:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listening.bind(where)

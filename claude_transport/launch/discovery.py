@@ -344,6 +344,7 @@ def _run(path: str, env: Mapping[str, str] | None) -> str | None:
                 stdout=output,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
+                creationflags=windows.creation_flags(sys.platform),
             )
         except (OSError, ValueError):
             return None  # the connect will report what is wrong with it
@@ -364,8 +365,13 @@ def _kill_group(pid: int) -> None:
     with contextlib.suppress(OSError):
         if hasattr(os, "killpg"):
             os.killpg(pid, signal.SIGKILL)
-        else:
-            os.kill(pid, signal.SIGTERM)
+            return
+        import subprocess
+
+        killer = windows.tree_killer(pid, env=os.environ)
+        subprocess.run(killer, check=False, capture_output=True, timeout=_KILL_TIMEOUT, creationflags=windows.creation_flags(sys.platform))
+    with contextlib.suppress(OSError):  # where that failed
+        os.kill(pid, signal.SIGTERM)
 
 
 # A CLI that stays the same: what each session was started with, and a report when that changes.

@@ -230,10 +230,18 @@ def plan_launch(
             f"isolated_config makes a directory that is read-only inside {launcher.name}: set a writable config_dir instead",
             option="isolated_config",
         )
+    if os.name == "nt":
+        inherited = _with_git_bash(inherited)
     cli = find_cli(options.cli_path, env=inherited)
     read_cli_version(cli)  # read from the disk, later from memory
     launch = _built_before(options, cli=cli, inherited=inherited, delivery=launcher.delivery, permission_prompt=permission_prompt)
     return PlannedLaunch(launch=launch, launcher=launcher, cli=cli)
+
+
+def _with_git_bash(inherited: Mapping[str, str]) -> Mapping[str, str]:
+    """Add the place of Git Bash, if it is found: a CLI whose `PATH` does not lead there cannot find it."""
+    bash = windows.git_bash(inherited)
+    return inherited if bash is None else {windows.BASH_VARIABLE: bash, **inherited}
 
 
 # A service starts many sessions with the same few options, and checking them costs more than the rest of a plan.

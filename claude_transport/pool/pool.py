@@ -48,6 +48,7 @@ from claude_transport.pool.aim import Aim
 from claude_transport.printable import printable
 from claude_transport.transport import TransportLike
 from claude_transport.transports.subprocess import SubprocessTransport
+from claude_transport.winapi import resident_bytes
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -68,13 +69,13 @@ _DRAIN_TIMEOUT = 10.0
 
 
 def read_rss_bytes(pid: int) -> int | None:
-    """Return the resident memory of process `pid` in bytes, or None when the process is gone or the system has no `/proc`."""
+    """Return the resident memory of process `pid` in bytes, None when it is gone or the system does not tell (macOS)."""
     try:
         # statm holds pages: size, resident, shared, … (proc_pid_statm(5)); it is read at every hand-out and is cheap
         resident = Path(f"/proc/{pid}/statm").read_bytes().split()[1]
         return int(resident) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError, ValueError, AttributeError):
-        return None
+        return resident_bytes(pid)
 
 
 class WarmPool:

@@ -37,6 +37,7 @@ from claude_transport.protocol.envelope import JSONTextError, encode_json, encod
 from claude_transport.protocol.expectation import ExpectationFailed, describe_message
 from claude_transport.protocol.redaction import Redactor, find_home_users
 from claude_transport.protocol.tape_lines import IGNORED, ClaudeLines, CodexLines, Key, TapeLines
+from claude_transport.winapi import make_private
 
 TAPE_VERSION = 1
 Direction = Literal["in", "out", "err", "note"]
@@ -173,6 +174,7 @@ class Tape:
         beside = target.with_name(f".{target.name}.{os.getpid()}")
         try:
             beside.touch(mode=0o600)
+            make_private(beside)
             beside.write_bytes(self.encode())
             beside.replace(target)
         except OSError as error:

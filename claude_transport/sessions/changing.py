@@ -273,7 +273,7 @@ def _write_new(path: Path, entries: Iterable[dict[str, Any]]) -> None:
     """Write a file that appears under its name when it is complete."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.writelines(_line(entry) for entry in entries)
         draft.rename(path)

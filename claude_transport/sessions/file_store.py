@@ -28,6 +28,7 @@ from claude_transport.session_store import (
 from claude_transport.sessions.store_entries import decode_entries, encode_entry, encode_summary, uuid_of
 from claude_transport.sessions.store_keys import checked_key
 from claude_transport.sessions.summaries import fold_session_summary
+from claude_transport.winapi import make_private
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -347,6 +348,7 @@ def _make_folder(folder: Path) -> None:
         if not each.exists():
             with contextlib.suppress(FileExistsError):  # another process was faster
                 each.mkdir(mode=0o700)
+                make_private(each)
 
 
 def _opened(path: Path, mode: Literal["ab", "wb"]) -> BinaryIO:

@@ -25,6 +25,7 @@ from claude_transport.session_store import SessionKey, SessionStore, SessionStor
 from claude_transport.sessions.places import is_session_id, project_key_for_directory
 from claude_transport.sessions.store_entries import encode_entry
 from claude_transport.sessions.store_keys import relative_transcript
+from claude_transport.winapi import make_private
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -152,6 +153,7 @@ class PrivatePlace:
         self.path: Path = Path(tempfile.mkdtemp(prefix=_PREFIX))  # mode 0700
         self._holders = {"process", "mirror"}
         try:
+            make_private(self.path)
             self._lock: IO[bytes] | None = _locked(self.path)
         except BaseException:
             _remove(str(self.path), os.getpid(), None)

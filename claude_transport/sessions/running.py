@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from claude_transport.errors import SessionFilesError
 from claude_transport.sessions.reading import open_regular, parse
+from claude_transport.winapi import is_running
 
 _MAX_BYTES: Final = 64 * 2**10
 _STATE, _STARTED = 0, 19  # the third and the 22nd field of /proc/<pid>/stat
@@ -41,6 +42,8 @@ def _is_alive(pid: int, started: object) -> bool:
     """Tell whether the process runs that had this number when it was noted."""
     if not 0 < pid < 2**31:
         return False
+    if os.name == "nt":
+        return is_running(pid) is True
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

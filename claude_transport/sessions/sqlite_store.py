@@ -25,6 +25,7 @@ from claude_transport.session_store import (
 from claude_transport.sessions.store_entries import decode_entries, encode_entry, encode_summary, uuid_of
 from claude_transport.sessions.store_keys import checked_key
 from claude_transport.sessions.summaries import fold_session_summary
+from claude_transport.winapi import make_private
 
 _PATIENCE: Final = 5.0
 """Seconds that a call waits for another process to finish its write. Then it fails, and the mirror tries again."""
@@ -195,6 +196,7 @@ def _connected(path: str) -> Iterator[sqlite3.Connection]:
     """Open the database for one call: a connection that stays open would belong to one thread."""
     if not os.path.exists(path):  # noqa: PTH110
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        make_private(path)
     database = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
     try:
         if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'claims'").fetchone():

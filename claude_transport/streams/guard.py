@@ -166,8 +166,15 @@ def is_running(process: str) -> bool:
         return False
 
 
-def descendants(pid: int, *, proc: str = "/proc") -> dict[int, int]:
-    """Return the descendants that lead back to `pid` through living parents: process ids, with the inodes that identify them in `/proc`."""
+def descendants(pid: int, *, proc: str = "/proc", platform: str = sys.platform) -> dict[int, int]:
+    """Return the descendants that lead back to `pid` through living parents: process ids, with what identifies them.
+
+    That is the inode in `/proc`, and on macOS the time of the start.
+    """
+    if platform == "darwin":
+        from claude_transport.streams.libproc import Tree  # elsewhere it would cost an import
+
+        return Tree().descendants(pid)
     found: dict[int, int] = {}
     parents = [pid]
     while parents and len(found) < _MOST_DESCENDANTS:
@@ -240,6 +247,7 @@ class SafePopen(subprocess.Popen[bytes]):
 
 # The guard.
 
+# Without `/proc`, as on macOS, no marks can be read: then the descendants that lead back to a child through living parents are ended.
 # The host writes "+ MARK GROUP LIMIT" for a child that was started, and "- MARK" for one that is gone. Each child has its own variable:
 # a shell takes a second to cut one child out of a text of hundreds.
 _SCRIPT = """
@@ -282,10 +290,10 @@ else
     done
   }
 fi
-spared() { (patterns=$SPARED=; holding "/proc/$1/environ"); }
+spared() { (patterns=$SPARED=; holding "$PROC/$1/environ"); }
 marked() {
   for digit in 1 2 3 4 5 6 7 8 9; do
-    holding /proc/$digit*/environ /proc/$digit*/limits
+    holding $PROC/$digit*/environ $PROC/$digit*/limits
   done | while IFS=/ read -r nothing proc pid file; do
     [ "$file" = limits ] && [ -n "$(spared "$pid")" ] || printf '%s\\n' "$pid"
   done
@@ -295,14 +303,31 @@ alive() {
     group=${child#*:}
     kill -s 0 -- "-${group%:*}" && return 0
   done
+  for pid in $family; do kill -s 0 "$pid" && return 0; done
   [ -n "$(marked)" ]
 }
+family=
+if [ ! -r "$PROC/self/environ" ] && command -v ps; then
+  family=' '
+  for child in $children; do
+    group=${child#*:}
+    family="$family${group%:*} "
+  done
+  rows=$(ps -A -o pid= -o ppid=)
+  for depth in 1 2 3 4 5 6 7 8; do
+    set -- $rows
+    while [ $# -gt 1 ]; do
+      case $family in *" $1 "*) ;; *" $2 "*) family="$family$1 " ;; esac
+      shift 2
+    done
+  done
+fi
 signal() {
   for child in $children; do
     group=${child#*:}
     kill -s "$1" -- "-${group%:*}"
   done
-  for pid in $(marked); do kill -s "$1" "$pid"; done
+  for pid in $(marked) $family; do kill -s "$1" "$pid"; done
 }
 signal TERM
 tries=0
@@ -330,8 +355,9 @@ class Guard:
     into a queue, and the holder of the lock works the queue off, once more after it has released the lock.
     """
 
-    def __init__(self, *, path: str = SYSTEM_PATH, linger: float = 0.0) -> None:
+    def __init__(self, *, path: str = SYSTEM_PATH, linger: float = 0.0, proc: str = "/proc") -> None:
         self._path = path
+        self._proc = proc
         self._linger = linger
         self._idle_since = 0.0
         self._lingering = _thread.allocate_lock()
@@ -446,7 +472,7 @@ class Guard:
                 stderr=subprocess.DEVNULL,
                 bufsize=0,
                 cwd="/",
-                env={"PATH": self._path, "NAME": MARK_VARIABLE, "SPARED": SPARED_VARIABLE, SPARED_VARIABLE: "guard"},
+                env={"PATH": self._path, "NAME": MARK_VARIABLE, "SPARED": SPARED_VARIABLE, SPARED_VARIABLE: "guard", "PROC": self._proc},
                 start_new_session=True,
             )
         except OSError as exc:

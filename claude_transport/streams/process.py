@@ -10,11 +10,10 @@ import errno
 import os
 import select
 import subprocess
-import sys
 import warnings
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -35,9 +34,12 @@ from claude_transport.printable import printable_lines
 from claude_transport.protocol.redaction import redactor_knowing
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.guard import MARK_VARIABLE, SPARED_VARIABLE, SafePopen, guard, new_mark
-from claude_transport.streams.inflow import Pace
-from claude_transport.streams.reaping import Child, StderrTail, end_unowned
+from claude_transport.streams.inflow import Flag, Pace
+from claude_transport.streams.reaping import Child, ExitStatus, StderrTail, end_unowned
 from claude_transport.streams.sweeping import sweeper
+
+if TYPE_CHECKING:
+    from claude_transport.streams.windows import WindowsChild
 
 DEFAULT_CLOSE_TIMEOUT = 5.0
 """Seconds for closing in all. An idle CLI needs 0.04 (docs/reference/protocol.md#timing); one that still writes needs the rest."""
@@ -50,19 +52,6 @@ _SHOWN_CHARS = 500
 
 _HOPELESS = frozenset({errno.E2BIG, errno.ENAMETOOLONG, errno.ELOOP})
 """Errors of the system that the same command would get again."""
-
-
-def check_platform(platform: str = sys.platform) -> None:
-    """Raise `ConfigurationError` on Windows, where child processes are not supported.
-
-    Windows has no process groups, by which a child's children are ended, and no pipes that both event loops can wait for.
-    """
-    if platform == "win32":
-        raise ConfigurationError(
-            "a claude cannot be started on Windows: run this program under WSL, or connect to one on another machine",
-            option="command",
-            code="config.unsupported_platform",
-        )
 
 
 class ProcessConnectable(ByteStreamConnectable):
@@ -111,11 +100,13 @@ class ProcessConnectable(ByteStreamConnectable):
 
         Raises:
             CLINotFoundError: the program does not exist.
-            ConfigurationError: the user does not exist, or this is Windows.
+            ConfigurationError: the user does not exist. On Windows: there is a user, the event loop cannot start processes, or the program
+                is a batch file with arguments that are not safe.
             WorkingDirectoryError, NotExecutableError, WrongLibcError, SpawnError: the program exists, but cannot be started.
         """
-        check_platform()
         await anyio.lowlevel.checkpoint()
+        if os.name == "nt":
+            return await self._connect_on_windows()
         mark = new_mark()
         popen: subprocess.Popen[bytes] | None = None
         child: Child | None = None
@@ -127,10 +118,9 @@ class ProcessConnectable(ByteStreamConnectable):
             sweeper.watch(mark, popen.pid)  # first, because the child may start processes at once
             guard.watch(mark, popen.pid)
             sweeper.overlook(guard.pid)
-            child = Child(popen, mark=mark, tail=StderrTail(self._on_stderr), on_gone=self._on_gone, on_unread=self._on_unread)
-            return ProcessStream(
-                child, command=self._command, close_timeout=self._close_timeout, diagnose=self._diagnose, last_words=self._last_words
-            )
+            child = Child(popen, mark=mark, tail=StderrTail(self._on_stderr), on_gone=self._on_gone)
+            child.on_unread = self._on_unread
+            return self._stream_of(PipeStream, child)
         except BaseException:
             # Ctrl-C, for one, may come between any two lines
             if child is not None:
@@ -138,6 +128,29 @@ class ProcessConnectable(ByteStreamConnectable):
             elif popen is not None:
                 end_unowned(popen, mark=mark)
             raise
+
+    async def _connect_on_windows(self) -> ProcessStream:
+        if self._user is not None:
+            raise ConfigurationError("a process of another user cannot be started on Windows: leave the option out", option="user")
+        from claude_transport.streams.windows import start_child  # elsewhere it would cost an import
+
+        try:
+            child = await start_child(
+                self._command,
+                cwd=self._cwd,
+                env=self._env,
+                tail=StderrTail(self._on_stderr),
+                on_gone=self._on_gone,
+                on_unread=self._on_unread,
+            )
+        except ValueError as exc:
+            raise self._unusable_command(exc) from exc
+        except OSError as exc:
+            raise self._spawn_error(exc) from exc
+        return self._stream_of(PumpedStream, child)
+
+    def _stream_of(self, kind: type[_Stream], child: Any) -> _Stream:
+        return kind(child, command=self._command, close_timeout=self._close_timeout, diagnose=self._diagnose, last_words=self._last_words)
 
     def _spawn(self, mark: str) -> subprocess.Popen[bytes]:
         environment = {**(os.environ if self._env is None else self._env), MARK_VARIABLE: mark}
@@ -157,9 +170,12 @@ class ProcessConnectable(ByteStreamConnectable):
         except KeyError as exc:
             raise ConfigurationError(f"there is no user {self._user!r} on this system", option="user") from exc
         except ValueError as exc:
-            raise SpawnError(f"{self._command[0]!r} cannot be started: {exc}", path=self._command[0], retryable=False) from exc
+            raise self._unusable_command(exc) from exc
         except OSError as exc:
             raise self._spawn_error(exc) from exc
+
+    def _unusable_command(self, exc: ValueError) -> SpawnError:
+        return SpawnError(f"{self._command[0]!r} cannot be started: {exc}", path=self._command[0], retryable=False)
 
     def _spawn_error(self, exc: OSError) -> ClaudeTransportError:
         """Return the typed error for an error of the operating system."""
@@ -199,6 +215,43 @@ class ProcessConnectable(ByteStreamConnectable):
         return any(os.path.isfile(found) and os.access(found, os.X_OK) for found in (os.path.join(folder, program) for folder in folders))  # noqa: PTH113, PTH118
 
 
+class ChildProcess(Protocol):
+    """What a stream needs of its child: `reaping.Child`, or `windows.WindowsChild`."""
+
+    pid: int
+    tail: StderrTail
+    exited: Flag
+    status: ExitStatus | None
+    input_closed: bool
+    cut: bool
+    closing: bool
+    killed: bool
+
+    @property
+    def is_ours(self) -> bool: ...
+    @property
+    def inflow(self) -> ChildOutput: ...
+    @property
+    def drain_seconds(self) -> float: ...
+    def has_exited(self) -> bool: ...
+    def drain_stderr_now(self) -> None: ...
+    def close_input(self) -> None: ...
+    def begin_end(self, *, timeout: float) -> BackgroundTask | None: ...
+    def abandon(self, *, timeout: float) -> None: ...
+
+
+class ChildOutput(Protocol):
+    """What a stream needs of its child's output: `Inflow`, or `windows.PumpedInflow`."""
+
+    read_bytes: int
+
+    @property
+    def is_dry(self) -> bool: ...
+    def take(self, max_bytes: int) -> bytes | None: ...
+    async def arrival(self) -> None: ...
+    async def pour(self, hand_on: Callable[[bytes], bool]) -> bool: ...
+
+
 class ProcessStream(ByteStream):
     """Standard input and output of a running child process.
 
@@ -208,7 +261,7 @@ class ProcessStream(ByteStream):
 
     def __init__(
         self,
-        child: Child,
+        child: ChildProcess,
         *,
         command: Sequence[str],
         close_timeout: float,
@@ -264,44 +317,6 @@ class ProcessStream(ByteStream):
         if child.closing or self._output_over or child.exited.is_set():
             return False
         return await child.inflow.pour(hand_on)
-
-    async def send(self, item: bytes) -> None:
-        """Write all of `item` to the child's input."""
-        # Not a full checkpoint: a cancellation there would look like half a line, although nothing was written.
-        await anyio.lowlevel.checkpoint_if_cancelled()
-        child = self._child
-        rest = memoryview(item)
-        waited = False
-        while rest:
-            if child.input_closed or child.closing:
-                raise anyio.ClosedResourceError
-            if child.status is not None:
-                # a process that it started may hold the pipe open and take the input of the child
-                raise anyio.BrokenResourceError from await self._cause_of(BrokenPipeError(errno.EPIPE, "the process has ended"))
-            try:
-                rest = rest[os.write(child.stdin, rest) :]
-            except BlockingIOError:
-                pass
-            except BrokenPipeError as exc:
-                raise anyio.BrokenResourceError from await self._cause_of(exc)
-            if rest:  # the pipe is full
-                waited = True
-                child.input_room.note_full()
-                await child.writable()
-        if not waited:
-            child.input_room.full_count = 0
-
-    def send_whole_now(self, item: bytes) -> bool:
-        """Write `item` to the child's input if the pipe takes all of it now. Returns False when nothing was written."""
-        child = self._child
-        # only such a short write is all or nothing: half a line could not be taken back
-        if len(item) > select.PIPE_BUF or child.input_closed or child.closing or child.status is not None:
-            return False
-        try:
-            os.write(child.stdin, item)
-        except OSError:
-            return False  # the pipe is full, or broken: `send()` tells
-        return True
 
     async def send_eof(self) -> None:
         """Close the child's input."""
@@ -369,12 +384,89 @@ class ProcessStream(ByteStream):
         warnings.warn(f"process {child.pid} was never closed", ResourceWarning, source=self, stacklevel=1)
 
 
+class PipeStream(ProcessStream):
+    """The streams of a child whose pipes the event loop can watch."""
+
+    _child: Child
+
+    async def send(self, item: bytes) -> None:
+        """Write all of `item` to the child's input."""
+        # Not a full checkpoint: a cancellation there would look like half a line, although nothing was written.
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        child = self._child
+        rest = memoryview(item)
+        waited = False
+        while rest:
+            if child.input_closed or child.closing:
+                raise anyio.ClosedResourceError
+            if child.status is not None:
+                # a process that it started may hold the pipe open and take the input of the child
+                raise anyio.BrokenResourceError from await self._cause_of(BrokenPipeError(errno.EPIPE, "the process has ended"))
+            try:
+                rest = rest[os.write(child.stdin, rest) :]
+            except BlockingIOError:
+                pass
+            except BrokenPipeError as exc:
+                raise anyio.BrokenResourceError from await self._cause_of(exc)
+            if rest:  # the pipe is full
+                waited = True
+                child.input_room.note_full()
+                await child.writable()
+        if not waited:
+            child.input_room.full_count = 0
+
+    def send_whole_now(self, item: bytes) -> bool:
+        """Write `item` to the child's input if the pipe takes all of it now. Returns False when nothing was written."""
+        child = self._child
+        # only such a short write is all or nothing: half a line could not be taken back
+        if len(item) > select.PIPE_BUF or child.input_closed or child.closing or child.status is not None:
+            return False
+        try:
+            os.write(child.stdin, item)
+        except OSError:
+            return False  # the pipe is full, or broken: `send()` tells
+        return True
+
+
+class PumpedStream(ProcessStream):
+    """The streams of a child on Windows, whose pipes are read and written by overlapped calls."""
+
+    _child: WindowsChild
+
+    async def send(self, item: bytes) -> None:
+        """Write all of `item` to the child's input."""
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        child = self._child
+        if child.input_closed or child.closing:
+            raise anyio.ClosedResourceError
+        broken = BrokenPipeError(errno.EPIPE, "the process has ended")
+        if child.status is not None:
+            raise anyio.BrokenResourceError from await self._cause_of(broken)
+        try:
+            await child.write(bytes(item))
+        except (anyio.BrokenResourceError, OSError) as exc:
+            if child.input_closed or child.closing:
+                raise anyio.ClosedResourceError from exc
+            raise anyio.BrokenResourceError from await self._cause_of(exc if isinstance(exc, BrokenPipeError) else broken)
+
+    async def _how_it_ended(self) -> BaseException:
+        child = self._child
+        with anyio.move_on_after(_EXIT_GRACE):
+            await child.exited.wait()
+        if child.exited.is_set() and not child.closing:
+            await child.stderr_read()
+        return await super()._how_it_ended()
+
+
+_Stream = TypeVar("_Stream", bound=ProcessStream)
+
+
 class _Facts(Mapping[Any, Callable[[], Any]]):
     """The typed attributes of a process stream. A dict of closures would take 2 KB for each session."""
 
     __slots__ = ("_child", "_started_at")
 
-    def __init__(self, child: Child, started_at: dt.datetime) -> None:
+    def __init__(self, child: ChildProcess, started_at: dt.datetime) -> None:
         self._child = child
         self._started_at = started_at
 
@@ -392,7 +484,7 @@ class _Facts(Mapping[Any, Callable[[], Any]]):
         return len(_FACTS)
 
 
-_FACTS: dict[Any, Callable[[Child, dt.datetime], Any]] = {
+_FACTS: dict[Any, Callable[[ChildProcess, dt.datetime], Any]] = {
     StreamAttribute.pid: lambda child, _: child.pid,
     StreamAttribute.exit_code: lambda child, _: child.status.exit_code if child.status else None,
     StreamAttribute.signal: lambda child, _: child.status.signal if child.status else None,

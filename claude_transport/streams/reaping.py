@@ -56,7 +56,7 @@ _CRUMB_BYTES = 1024
 _MAX_LINE_BYTES = 16 * 2**10
 """A longer line of standard error is handed on in pieces, so that a program without newlines costs no memory."""
 
-_DRAIN_GRACE = 1.0
+DRAIN_GRACE = 1.0
 """Seconds after the child's exit in which its pipes may still end by themselves. Then another process holds them open."""
 
 _GROUP_GRACE = 0.5
@@ -65,7 +65,7 @@ _GROUP_GRACE = 0.5
 _LAST_RESORT = 1.0
 """Seconds to block for a killed process where nothing can be awaited. SIGKILL takes microseconds, or for ever."""
 
-_OVERTIME = 0.8
+OVERTIME = 0.8
 """Seconds after the closing time in which the caller still waits for the sweep. Then the sweep goes on in the background."""
 
 _FIRST_LOOK = 0.02
@@ -105,7 +105,6 @@ class Child:
         "_loop_end",
         "_mark",
         "_on_gone",
-        "_on_unread",
         "_pidfd",
         "_popen",
         "_stderr",
@@ -120,21 +119,14 @@ class Child:
         "input_closed",
         "input_room",
         "killed",
+        "on_unread",
         "pid",
         "status",
         "stdin",
         "tail",
     )
 
-    def __init__(
-        self,
-        popen: subprocess.Popen[bytes],
-        *,
-        mark: str,
-        tail: StderrTail,
-        on_gone: Callable[[], object] | None = None,
-        on_unread: Callable[[bytes], object] | None = None,
-    ) -> None:
+    def __init__(self, popen: subprocess.Popen[bytes], *, mark: str, tail: StderrTail, on_gone: Callable[[], object] | None = None) -> None:
         """Take over a process that was just started.
 
         Args:
@@ -142,7 +134,8 @@ class Child:
             mark: the mark in its environment.
             tail: receives its standard error.
             on_gone: called once, without waiting, when the process has ended and its pipes are closed, however that came.
-            on_unread: called with what the process says while it is closed, and with what was not read before.
+
+        Set `on_unread` to a function to have it called with what the process says while it is closed, and with what was not read before.
 
         Raises `UsageError` without the three pipes, and `RuntimeError` when the event loop is ending.
         """
@@ -172,7 +165,7 @@ class Child:
         self._sweep: Sweep | None = None
         self._is_swept = False
         self._on_gone = on_gone
-        self._on_unread = on_unread
+        self.on_unread: Callable[[bytes], object] | None = None
         self._ender: BackgroundTask | None = None
         self._clock = clock_here()
         self._exited_at = 0.0
@@ -246,7 +239,7 @@ class Child:
     @property
     def drain_seconds(self) -> float:
         """Seconds in which the output may still end by itself, when the child has exited."""
-        return self._exited_at + _DRAIN_GRACE - self._clock()
+        return self._exited_at + DRAIN_GRACE - self._clock()
 
     async def writable(self) -> None:
         """Wait until the input may take more, or `close_input()` is called."""
@@ -383,7 +376,7 @@ class Child:
         await self._end_group(min(_GROUP_GRACE, max(deadline - anyio.current_time(), schedule.kill)))
         over = anyio.Event()
         sweep = self._begin_sweep(suspects, then=lambda: self._loop.call_soon(over.set))
-        if not await _set_or_seen(over, seconds=deadline + _OVERTIME - anyio.current_time(), look=lambda: sweep.is_over):
+        if not await set_or_seen(over, seconds=deadline + OVERTIME - anyio.current_time(), look=lambda: sweep.is_over):
             logger.warning("what process %d left behind is still looked for after it was closed", self.pid)
             self._is_swept = True  # or will be
             sweeper.give_up(sweep)
@@ -396,20 +389,20 @@ class Child:
 
     def _note_unread(self, data: bytes | None) -> bool:
         """Hand on what no task will read. Return whether there is anything."""
-        if data and self._on_unread is not None:
+        if data and self.on_unread is not None:
             try:
-                self._on_unread(data)
+                self.on_unread(data)
             except Exception:
                 logger.exception("on_unread of process %d failed", self.pid)
         return bool(data)
 
     async def _end_process(self, schedule: CloseSchedule, *, deadline: float) -> None:
         for seconds, signum in ((schedule.grace, signal.SIGTERM), (schedule.terminate, signal.SIGKILL)):
-            if await _set_or_seen(self.exited, seconds=seconds, look=self.has_exited):
+            if await set_or_seen(self.exited, seconds=seconds, look=self.has_exited):
                 return
             self._signal_group(signum)
         # the system may be slow to end it: wait here, and not in `_reap()`, which blocks the event loop
-        await _set_or_seen(self.exited, seconds=deadline + _OVERTIME / 2 - anyio.current_time(), look=self.has_exited)
+        await set_or_seen(self.exited, seconds=deadline + OVERTIME / 2 - anyio.current_time(), look=self.has_exited)
 
     async def _end_group(self, grace: float) -> None:
         """End the other processes of the group: SIGTERM, and after `grace` seconds SIGKILL."""
@@ -619,7 +612,7 @@ class StderrTail:
                 logger.exception("the stderr callback raised; further errors of it are not logged")
 
 
-async def _set_or_seen(event: anyio.Event | Flag, *, seconds: float, look: Callable[[], bool]) -> bool:
+async def set_or_seen(event: anyio.Event | Flag, *, seconds: float, look: Callable[[], bool]) -> bool:
     """Wait until `event` is set or `look()` returns True, for `seconds` at most. Return False when the time is over.
 
     `look` is polled, for an event loop that misses events (see the docstring of this module).

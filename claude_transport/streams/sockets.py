@@ -13,7 +13,7 @@ import ipaddress
 import os
 import socket
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -41,6 +41,39 @@ _IN_PROGRESS = frozenset({errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EALREADY})
 _KEEP_ALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPALIVE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 """Probe after 30 silent seconds, and give up a minute after the last sign of life. Home routers forget a connection after 60
 seconds at the earliest. `TCP_KEEPALIVE` is the name of `TCP_KEEPIDLE` on macOS."""
+
+
+async def _wait_writable(sender: socket.socket, data: memoryview) -> int:
+    await anyio.wait_writable(sender)
+    return 0
+
+
+async def _not_here(dialled: socket.socket, where: Any) -> bool:
+    return False
+
+
+async def _wait_and_accept(listening: socket.socket) -> tuple[socket.socket, Any]:
+    while True:
+        await anyio.wait_readable(listening)
+        with contextlib.suppress(BlockingIOError):  # the client has left
+            return listening.accept()
+
+
+accept: Callable[[socket.socket], Awaitable[tuple[socket.socket, Any]]] = _wait_and_accept
+"""Wait for the next connection; return its socket, and the address of the client. Raises `ClosedResourceError` and `OSError`."""
+
+notify_closing: Callable[[socket.socket], None] = anyio.notify_closing
+"""End every wait for a socket that is about to be closed."""
+
+_wait_readable: Callable[[socket.socket], Awaitable[None]] = anyio.wait_readable
+_send_some: Callable[[socket.socket, memoryview], Awaitable[int]] = _wait_writable
+_connect: Callable[[socket.socket, Any], Awaitable[bool]] = _not_here
+
+if os.name == "nt":
+    from claude_transport.streams import overlapped
+
+    accept, notify_closing = overlapped.accept, overlapped.closing
+    _wait_readable, _send_some, _connect = overlapped.wait_readable, overlapped.send_some, overlapped.connect
 
 
 class SocketConnectable(ByteStreamConnectable):
@@ -116,8 +149,12 @@ class SocketStream(ByteStream):
                 try:
                     data = self._socket.recv(min(max_bytes, size.bytes))
                 except BlockingIOError:
-                    with contextlib.suppress(anyio.ClosedResourceError):
-                        await anyio.wait_readable(self._socket)
+                    try:
+                        await _wait_readable(self._socket)
+                    except anyio.ClosedResourceError:
+                        pass
+                    except OSError as exc:
+                        raise anyio.BrokenResourceError from exc
                 except OSError as exc:
                     raise anyio.BrokenResourceError from exc
                 else:
@@ -145,8 +182,12 @@ class SocketStream(ByteStream):
                 try:
                     rest = rest[self._socket.send(rest) :]
                 except BlockingIOError:
-                    with contextlib.suppress(anyio.ClosedResourceError):
-                        await anyio.wait_writable(self._socket)
+                    try:
+                        rest = rest[await _send_some(self._socket, rest) :]
+                    except anyio.ClosedResourceError:
+                        pass
+                    except OSError as exc:
+                        raise anyio.BrokenResourceError from exc
                 except OSError as exc:
                     raise anyio.BrokenResourceError from exc
             await anyio.lowlevel.cancel_shielded_checkpoint()
@@ -161,7 +202,7 @@ class SocketStream(ByteStream):
             if self._closed or self._eof_sent:
                 raise anyio.ClosedResourceError
             try:
-                return self._socket.sendmsg(pieces)
+                return _send_pieces(self._socket, pieces)
             except BlockingIOError:
                 return 0
             except OSError as exc:
@@ -196,7 +237,7 @@ class SocketStream(ByteStream):
     def _close(self) -> None:
         if not self._closed:
             self._closed = True
-            anyio.notify_closing(self._socket)
+            notify_closing(self._socket)
             self._socket.close()
 
     @property
@@ -209,6 +250,19 @@ class SocketStream(ByteStream):
         if self._address is not None:
             facts[StreamAttribute.address] = lambda: self._address
         return facts
+
+
+def reuse_address(listening: socket.socket) -> None:
+    """Let a socket listen where a connection of an earlier program is still known; on Windows, let no other program take the address."""
+    # on Windows, SO_REUSEADDR would let every program take the address over
+    option = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)
+    listening.setsockopt(socket.SOL_SOCKET, option, 1)
+
+
+def _send_pieces(connected: socket.socket, pieces: Sequence[bytes | memoryview]) -> int:
+    if hasattr(connected, "sendmsg"):
+        return connected.sendmsg(pieces)
+    return connected.send(b"".join(pieces))  # Windows
 
 
 def _widen(connected: socket.socket) -> None:
@@ -252,12 +306,14 @@ async def _dial(family: int, where: Any) -> socket.socket:
     try:
         dialled.setblocking(False)
         await anyio.lowlevel.checkpoint()
+        if await _connect(dialled, where):
+            return dialled
         failure = dialled.connect_ex(where)
         if failure in _IN_PROGRESS and family != getattr(socket, "AF_UNIX", None):  # on a Unix socket it means a full backlog
             await anyio.wait_writable(dialled)
             failure = dialled.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     except BaseException:
-        anyio.notify_closing(dialled)
+        notify_closing(dialled)
         _drop(dialled)
         raise
     if failure:
@@ -306,7 +362,7 @@ def _drop(dialled: socket.socket) -> None:
 
 def _make_abrupt(connected: socket.socket) -> None:
     with contextlib.suppress(OSError):  # it is closed already, or a Unix socket
-        connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("hh" if os.name == "nt" else "ii", 1, 0))
 
 
 def _connection_error(address: Address, exc: OSError) -> CLIConnectionError:

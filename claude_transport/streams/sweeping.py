@@ -22,6 +22,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from logging import Logger, getLogger
+from typing import TYPE_CHECKING
 
 from claude_transport.streams.guard import (
     carried_limit,
@@ -32,6 +33,9 @@ from claude_transport.streams.guard import (
     mark_limits,
     read_file,
 )
+
+if TYPE_CHECKING:
+    from claude_transport.streams.libproc import Tree
 
 logger: Logger = getLogger(__name__)
 
@@ -111,7 +115,9 @@ class Sweeper:
 
     Args:
         proc: the folder that `/proc` is mounted at.
-        platform: `sys.platform`. Only Linux has what a sweep needs; elsewhere it ends at once.
+        platform: `sys.platform`. On Linux, marks are read. On macOS, only the known descendants and what they start are killed. Elsewhere
+            a sweep ends at once.
+        tree: the processes of macOS, for tests.
         patience: seconds for which a sweep goes on.
         read: returns the content of one file below `proc`.
     """
@@ -123,8 +129,11 @@ class Sweeper:
         platform: str = sys.platform,
         patience: float = _PATIENCE,
         read: Callable[[str], bytes] = read_file,
+        tree: Tree | None = None,
     ) -> None:
         self._proc = proc
+        self._tree = tree
+        self._has_tree = platform == "darwin"
         self._sees = platform.startswith("linux")
         self._patience = patience
         self._read = read
@@ -298,6 +307,8 @@ class Sweeper:
     def _round(self, turn: int) -> bool:
         """Examine the processes that are not known. Return True when no marked process can have been missed."""
         is_sure = True
+        if self._has_tree:
+            return is_sure
         for sweep in self._pending:
             for pid, inode in tuple(sweep.suspects.items()):
                 if self._examine(turn, str(pid), inode, suspected=sweep.mark):
@@ -380,6 +391,8 @@ class Sweeper:
 
     def _kill(self, sweep: Sweep) -> bool:
         """Kill the processes that carry the mark. Return False when there were none."""
+        if self._has_tree:
+            return self._kill_tree(sweep)
         marked = self._marked.get(sweep.mark, {})
         is_left = False
         for name, inode in tuple(marked.items()):
@@ -393,6 +406,18 @@ class Sweeper:
                 pass  # it has ended, or may not be signalled
             del marked[name]
         return is_left
+
+    def _kill_tree(self, sweep: Sweep) -> bool:
+        """Kill the known descendants that still run, and what they have started. Return False when there were none."""
+        if self._tree is None:
+            from claude_transport.streams.libproc import Tree  # elsewhere it would cost an import
+
+            self._tree = Tree()
+        sweep.suspects = self._tree.with_descendants(sweep.suspects)
+        for pid in sweep.suspects:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        return bool(sweep.suspects)
 
 
 def _state(stat: bytes) -> tuple[bool, float]:

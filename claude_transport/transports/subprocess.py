@@ -55,6 +55,7 @@ from claude_transport.streams.guard import new_mark
 from claude_transport.streams.process import DEFAULT_CLOSE_TIMEOUT, ProcessConnectable, ProcessStream
 from claude_transport.transport import Client, PermissionSetting, SessionTerms, TransportInfo
 from claude_transport.transports.stream import StreamTransport
+from claude_transport.winapi import make_private
 
 if TYPE_CHECKING:
     from claude_transport.codex.options import CodexOptions
@@ -564,6 +565,7 @@ class _Payloads:
         import tempfile  # most sessions need no files
 
         folder = Path(tempfile.mkdtemp(prefix="claude-transport-"))  # mode 0700
+        make_private(folder)
         files: list[str] = []
         self._remove = weakref.finalize(self, _remove_folder, str(folder), files, os.getpid())
         for index, planned in enumerate(launch.files):

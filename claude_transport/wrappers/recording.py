@@ -34,6 +34,7 @@ from claude_transport.protocol.tape import (
     note_of_withdrawal,
 )
 from claude_transport.transport import Transport, TransportLike
+from claude_transport.winapi import make_private
 from claude_transport.wrappers.base import LineWrapper, TransportWrapper
 from claude_transport.wrappers.redactor import redactor_for
 
@@ -462,11 +463,12 @@ def _size(batch: list[TapeRecord]) -> int:
 
 
 def _create(path: str) -> int:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o600)
     try:
         if stat.S_ISREG(os.fstat(descriptor).st_mode):  # the mode of a device or a pipe is left alone
             # an existing file may have had another mode
             os.chmod(descriptor if os.chmod in os.supports_fd else path, 0o600)  # noqa: PTH101 - pathlib knows no descriptors
+            make_private(path)
     except BaseException:
         os.close(descriptor)
         raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -42,7 +42,7 @@ def script(tmp_path: Path) -> Callable[[str], str]:
     return write
 
 
-def told(program: Program, *arguments: str, without: tuple[str, ...] = (), **env: str) -> tuple[int, str]:
+def told(program: Program, *arguments: str, without: tuple[str, ...] = (), env: Mapping[str, str] | None = None) -> tuple[int, str]:
     """The exit code and all of stderr; nothing is on stdout."""
     ran = program.run(*arguments, env=env, without=without)
     assert ran.stdout == b""
@@ -81,7 +81,9 @@ def test_a_program_that_prints_prose_is_told_with_its_first_line(program: Progra
 
 
 def test_a_secret_in_the_first_line_of_prose_is_not_shown(program: Program, script: Callable[[str], str]) -> None:
-    code, said = told(program, "ask", "-q", "--cli-path", script('echo "the key is $ANTHROPIC_API_KEY"'), "Hello", ANTHROPIC_API_KEY=SECRET)
+    code, said = told(
+        program, "ask", "-q", "--cli-path", script('echo "the key is $ANTHROPIC_API_KEY"'), "Hello", env={"ANTHROPIC_API_KEY": SECRET}
+    )
     assert code == EXIT_FAILED
     assert "It began with 'the key is " in said
     assert SECRET not in said
@@ -95,7 +97,7 @@ def test_an_api_out_of_reach_is_told_with_its_address_and_the_reason_of_the_syst
     program: Program, backend: str, closed_port: int
 ) -> None:
     env = {"ANTHROPIC_API_KEY": SECRET, "ANTHROPIC_BASE_URL": f"http://alice:hidden@127.0.0.1:{closed_port}/v1?token=hidden"}
-    assert told(program, "ask", "--transport", "api", "--backend", backend, "Hello", **env) == (
+    assert told(program, "ask", "--transport", "api", "--backend", backend, "Hello", env=env) == (
         EXIT_MODEL,
         (
             f"claude-transport: The API at http://127.0.0.1:{closed_port} could not be reached: connection refused. "
@@ -108,7 +110,7 @@ def test_an_api_out_of_reach_is_told_with_its_address_and_the_reason_of_the_syst
 @BACKENDS
 def test_an_api_whose_name_has_no_address_is_told_with_that(program: Program, backend: str) -> None:
     env = {"ANTHROPIC_API_KEY": SECRET, "ANTHROPIC_BASE_URL": "http://api.invalid"}
-    code, said = told(program, "ask", "--transport", "api", "--backend", backend, "Hello", **env)
+    code, said = told(program, "ask", "--transport", "api", "--backend", backend, "Hello", env=env)
     assert code == EXIT_MODEL
     assert said.startswith(
         "claude-transport: The API at http://api.invalid could not be reached: the host name has no address. [result.connection_failed]\n"
@@ -163,7 +165,7 @@ def test_the_api_without_a_key_names_the_variable_and_no_login(program: Program)
 @pytest.mark.parametrize("option", ["-v", "--verbose"])
 def test_verbose_lists_each_searched_place_once(program: Program, option: str) -> None:
     twice = {"PATH": "/usr/local/bin:/usr/bin:/usr/local/bin:/bin"}
-    code, said = told(program, "ask", option, "--transport", "cli", "Hello", without=WITHOUT_SDK, **twice)
+    code, said = told(program, "ask", option, "--transport", "cli", "Hello", without=WITHOUT_SDK, env=twice)
     assert code == EXIT_USAGE
     places = [line.strip() for line in said.partition("  Looked at:\n")[2].splitlines()]
     paths = [place.partition(": ")[2] for place in places]
@@ -237,7 +239,7 @@ def test_replay_in_a_pipe_says_nothing_of_waiting(program: Program, tmp_path: Pa
 @BACKENDS
 def test_serve_without_the_claude_that_was_named_says_so_at_start(program: Program, backend: str) -> None:
     arguments = ("serve", "--backend", backend, "--listen", "tcp://127.0.0.1:0")
-    assert told(program, *arguments, CLAUDE_CLI_PATH="/no/such/claude") == (
+    assert told(program, *arguments, env={"CLAUDE_CLI_PATH": "/no/such/claude"}) == (
         EXIT_USAGE,
         (
             "claude-transport: CLAUDE_CLI_PATH names '/no/such/claude', which does not exist. [exec.cli.binary_not_found]\n"
@@ -248,7 +250,7 @@ def test_serve_without_the_claude_that_was_named_says_so_at_start(program: Progr
 
 def test_serve_without_a_codex_says_so_at_start(program: Program) -> None:
     arguments = ("serve", "--agent", "codex", "--listen", "tcp://127.0.0.1:0")
-    assert told(program, *arguments, CODEX_CLI_PATH="/no/such/codex") == (
+    assert told(program, *arguments, env={"CODEX_CLI_PATH": "/no/such/codex"}) == (
         EXIT_USAGE,
         (
             "claude-transport: CODEX_CLI_PATH names '/no/such/codex', which does not exist. [exec.cli.binary_not_found]\n"

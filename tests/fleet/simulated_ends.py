@@ -423,10 +423,11 @@ class Hosted(Driver):
 class Manner:
     """How the process of a session behaves, and how much may be in flight."""
 
-    def __init__(self, *, stalls: bool = False, stores: bool = False, slow_start: bool = False, large: bool = False, window: int = 2**16, keep_bytes: int = 2**19) -> None:
+    def __init__(self, *, stalls: bool = False, stores: bool = False, slow_start: bool = False, large: bool = False, slow: bool = False, window: int = 2**16, keep_bytes: int = 2**19) -> None:
         self.stalls = stalls
         self.stores = stores
         self.large = large
+        self.slow = slow
         self.longest_line: int = 300_200 if large else 200
         self.slow_start = slow_start
         self.window = window
@@ -436,13 +437,13 @@ class Manner:
         return world.rng.uniform(0.05, 20.0 if self.slow_start else 0.5)
 
     def write_seconds(self, world: World) -> float:
-        return world.rng.uniform(0, 1.5) if world.rng.random() < 0.1 else 0.0
+        return world.rng.uniform(0, 1.5) if self.slow or world.rng.random() < 0.1 else 0.0
 
     def lines(self, world: World) -> int:
         return world.rng.randrange(1, 8)
 
     def pace(self, world: World) -> float:
-        return world.rng.choice((0.0, 0.001, 0.02, 4.0 if self.stalls else 0.4))
+        return 2.5 if self.slow else world.rng.choice((0.0, 0.001, 0.02, 4.0 if self.stalls else 0.4))
 
     def output_bytes(self, world: World) -> int:
         if self.large and world.rng.random() < 0.2:

@@ -304,7 +304,7 @@ class Program:
         self.position = 0
         self._wanted = wanted
         self._prompts = rng.randrange(1, 12)
-        self._ahead = rng.choice((1, 1, 2, 4))
+        self._ahead = 4 if manner.slow else rng.choice((1, 1, 2, 4))
         self._hasty = rng.random() < 0.2
         self._leaves = rng.choice((Kind.EOF, Kind.EOF, Kind.BYE))
         self._slow_reader = rng.random() < 0.2

@@ -41,12 +41,12 @@ class Outcome:
 
 
 class Simulation:
-    """One run: `faults` faults on a fleet of some workers and sessions, all chosen by `seed`; `only` names the kinds of faults."""
+    """One run: `faults` faults on a fleet of some workers and sessions, all chosen by `seed`; `only` names the kinds of faults, on slow processes."""
 
     def __init__(self, seed: int, *, faults: int, only: Collection[str] = (), workers: int = 5, sessions: int = 7) -> None:
         self.world = World(seed)
         rng = self.world.rng
-        self.disk = ("always", "everysec", "none")[seed % 3]
+        self.disk = "everysec" if only else ("always", "everysec", "none")[seed % 3]
         self.faults_left = faults
         self.counts: Counter[str] = Counter()
         self.server = Server(self.world, journal=self.disk == "everysec", call_seconds=0.00005)
@@ -59,7 +59,7 @@ class Simulation:
         self._looked = self._deadline = 0.0
         self._gap = rng.choice((0.3, 1.0, 3.0))
         self._faults = [getattr(self, f"_{name}") for name in only] or self._choose_faults()
-        self._stalls = 1.0 if only else 0.4
+        self._is_slow = bool(only)
         for _ in range(workers):
             self._add_worker()
         for _ in range(sessions):
@@ -85,8 +85,9 @@ class Simulation:
     def _add_session(self) -> None:
         rng, name = self.world.rng, f"s{next(self._names)}"
         manner = Manner(
-            stalls=rng.random() < self._stalls,
+            stalls=rng.random() < 0.4 or self._is_slow,
             stores=rng.random() < 0.3,
+            slow=self._is_slow,
             slow_start=rng.random() < 0.05,
             large=rng.random() < 0.1,
             window=rng.choice((2_000, 2**16)),

@@ -182,7 +182,7 @@ async def test_a_worker_leaves_sessions_of_a_newer_format_to_newer_workers(broke
     connection = Broker(BrokerAddress(broker.url))
     await connection.start(timeout=10)
     async with serving(FleetWorker(broker.url, command=ECHO)):
-        transport = FleetTransport(broker.url, start_timeout=0.5)
+        transport = FleetTransport(broker.url)
         wanted: dict[str, Any] = {"version": 2}
         await connection.command(
             "hset", connection.keys.meta("new"), {"s": "new", "q": msgspec.json.encode(wanted), "ce": "1.a", "we": "0."}

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claude_transport.errors import ConfigurationError
+import claude_transport
+from claude_transport.errors import ConfigurationError, SpawnError
 from claude_transport.launch import windows
 
 
@@ -100,3 +104,135 @@ def test_what_is_no_batch_file_may_have_any_arguments(program: str, platform: st
 
 def test_no_arguments_are_no_danger() -> None:
     windows.check_batch_file([], platform="win32")
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        *("claude.cmd", "claude.cmd.", "claude.CMD ", "claude.cmd . .", "claude.cmd:stream", "claude.cmd::$DATA", "claude.exe:evil.cmd"),
+        *("x.cmd\\x\\..", "x.cmd/x/..", "C:\\a\\x.bat\\", "C:x.cmd", "\\\\server\\share\\x.cmd", "\\\\?\\C:\\x.cmd", "claude.cmd\t"),
+    ],
+)
+def test_a_batch_file_is_known_however_its_name_is_written(program: str) -> None:
+    assert windows.is_batch_file(program)
+    with pytest.raises(ConfigurationError, match=r"claude\.exe"):
+        windows.check_batch_file([program, '"&calc.exe'], platform="win32")
+
+
+@pytest.mark.parametrize("program", ["claude.exe", "C:\\npm\\claude.exe", "claude", "claude.cmd.exe", "C:\\x.cmd.d\\claude.exe", ""])
+def test_a_native_program_is_no_batch_file(program: str) -> None:
+    assert not windows.is_batch_file(program)
+
+
+@pytest.mark.parametrize("folder", ["C:\\a&b", "C:\\%TEMP%", "C:\\a^b", "C:\\a!b", "C:\\a;b"])
+def test_a_batch_file_is_refused_in_a_folder_whose_name_its_shell_could_interpret(folder: str) -> None:
+    with pytest.raises(ConfigurationError, match="its path") as caught:
+        windows.check_batch_file([f"{folder}\\claude.cmd"], platform="win32")
+    assert caught.value.option == "cli_path"
+
+
+@pytest.mark.parametrize("folder", ["C:\\Program Files (x86)\\npm", "C:\\Users\\José", "C:\\Users\\O'Brien", "C:\\Users\\RUNNER~1"])
+def test_a_batch_file_may_be_in_a_folder_of_any_user(folder: str) -> None:
+    windows.check_batch_file([f"{folder}\\claude.cmd", "--verbose"], platform="win32")
+
+
+def test_a_command_line_longer_than_windows_takes_is_refused_before_it_is_started() -> None:
+    windows.check_length(["claude.exe", "x" * (32_766 - len("claude.exe "))])
+    with pytest.raises(SpawnError, match="32767 characters") as caught:
+        windows.check_length(["claude.exe", "x" * (32_767 - len("claude.exe "))])
+    assert not caught.value.retryable
+
+
+def test_of_names_that_differ_in_case_the_child_gets_the_last_and_what_every_program_needs_is_added() -> None:
+    inherited = {"SystemRoot": "C:\\Windows", "PATH": "ignored", "ComSpec": "C:\\Windows\\cmd.exe"}
+    found = windows.environment_of({"Path": "a", "PATH": "b", "name": "c", "comspec": "mine"}, inherited=inherited)
+    assert found == {"PATH": "b", "name": "c", "comspec": "mine", "SYSTEMROOT": "C:\\Windows"}
+
+
+PROGRAMS = {
+    "C:\\here\\tool.cmd",
+    "C:\\bin\\tool.exe",
+    "C:\\bin\\tool.cmd",
+    "C:\\npm\\claude.cmd",
+    "C:\\npm\\claude",
+    "C:\\bin\\my.tool.exe",
+}
+
+
+@pytest.mark.parametrize(
+    ("program", "found"),
+    [
+        ("tool", "C:\\bin\\tool.exe"),
+        ("tool.cmd", "C:\\bin\\tool.cmd"),
+        ("claude", "C:\\npm\\claude.cmd"),
+        ("my.tool", "C:\\bin\\my.tool.exe"),
+        ("C:\\npm\\claude", "C:\\npm\\claude.cmd"),
+        (".\\tool.cmd", "C:\\here\\tool.cmd"),
+        ("..\\bin\\tool", "C:\\bin\\tool.exe"),
+        ("C:\\npm\\x\\..\\claude.cmd", "C:\\npm\\claude.cmd"),
+    ],
+)
+def test_a_program_is_found_on_the_path_of_the_child_or_below_its_working_directory(program: str, found: str) -> None:
+    env = {"Path": '"C:\\bin";.;relative;C:\\npm;C:\\missing'}
+    assert windows.program_path(program, cwd="C:\\here", env=env, is_file=PROGRAMS.__contains__) == found
+
+
+@pytest.mark.parametrize("program", ["missing", "C:\\missing.exe", ".\\claude"])
+def test_a_program_that_is_nowhere_is_not_looked_for_in_the_folders_of_the_host(program: str) -> None:
+    with pytest.raises(FileNotFoundError):
+        windows.program_path(program, cwd="C:\\here", env={"PATH": "C:\\bin"}, is_file=PROGRAMS.__contains__)
+
+
+def test_git_bash_is_the_chosen_one_or_beside_git_and_never_that_of_wsl() -> None:
+    there = {"D:\\Git\\cmd\\git.exe", "D:\\Git\\bin\\bash.exe", "C:\\Windows\\System32\\bash.exe", "C:\\Program Files\\Git\\bin\\bash.exe"}
+    env = {"Path": "C:\\Windows\\System32;D:\\Git\\cmd", "ProgramFiles": "C:\\Program Files"}
+    assert windows.git_bash(env, is_file=there.__contains__) == "D:\\Git\\bin\\bash.exe"
+    assert windows.git_bash({"ProgramFiles": "C:\\Program Files"}, is_file=there.__contains__) == "C:\\Program Files\\Git\\bin\\bash.exe"
+    assert windows.git_bash({"PATH": "C:\\Windows\\System32"}, is_file=there.__contains__) is None
+    chosen = {**env, "claude_code_git_bash_path": "E:\\bash.exe"}
+    assert windows.git_bash(chosen, is_file={*there, "E:\\bash.exe"}.__contains__) == "E:\\bash.exe"
+    assert windows.git_bash(chosen, is_file=there.__contains__) is None
+
+
+@pytest.mark.parametrize(
+    ("executable", "is_frozen", "is_usable"),
+    [
+        ("C:\\Python313\\python.exe", False, True),
+        ("C:\\venv\\Scripts\\pythonw.exe", False, True),
+        ("C:\\app\\python.exe", True, False),
+        ("C:\\app\\host.exe", False, False),
+        ("", False, False),
+        (None, False, False),
+    ],
+)
+def test_a_helper_runs_in_a_python_and_never_in_a_frozen_program(executable: str | None, is_frozen: bool, is_usable: bool) -> None:
+    assert windows.helper_python(executable, is_frozen=is_frozen) == (executable if is_usable else None)
+
+
+def test_what_ends_a_tree_is_a_program_of_windows_by_its_full_path() -> None:
+    assert windows.tree_killer(7, env={"SystemRoot": "D:\\Win"}) == ["D:\\Win\\System32\\taskkill.exe", "/T", "/F", "/PID", "7"]
+
+
+STARTS = {"subprocess.Popen", "subprocess.run", "subprocess.check_output", "anyio.open_process", "anyio.run_process"}
+POSIX_ONLY = {"streams/guard.py", "streams/process.py"}  # Windows has its own: streams/windows.py
+IN_A_TERMINAL = {"app/bench.py", "app/doctor.py"}  # programs that a user starts in a console
+
+
+def starts_of(path: Path) -> Iterator[ast.Call]:
+    """Yield each call in the file that starts a process."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in STARTS:
+            yield node
+
+
+def test_every_process_that_is_started_on_windows_is_hidden() -> None:
+    package = Path(claude_transport.__file__).parent
+    shown, seen = [], 0
+    for path in sorted(package.rglob("*.py")):
+        place = path.relative_to(package).as_posix()
+        if place not in POSIX_ONLY | IN_A_TERMINAL and not place.startswith("testing/"):
+            calls = list(starts_of(path))
+            seen += len(calls)
+            shown += [f"{place}:{call.lineno}" for call in calls if "creationflags" not in {word.arg for word in call.keywords}]
+    assert shown == []
+    assert seen >= 5  # the session, CTRL_BREAK, the version, the tree killer, the login

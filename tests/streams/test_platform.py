@@ -1,19 +1,219 @@
-"""Platforms without child processes get a clear error."""
+"""What Windows has in place of POSIX is loaded there only; its logic is tried here with this system's processes, on both event loops."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import anyio.lowlevel
 import pytest
 
-from claude_transport.errors import ConfigurationError
-from claude_transport.streams.process import check_platform
+from claude_transport.errors import ConfigurationError, ProcessError
+from claude_transport.streams.address import StreamAttribute
+from claude_transport.streams.process import PumpedStream
+from claude_transport.streams.reaping import StderrTail
+from claude_transport.streams.windows import PumpedInflow, WindowsChild, start_child
+
+ECHO = "import sys\nfor line in sys.stdin.buffer:\n    sys.stdout.buffer.write(line)\n    sys.stdout.buffer.flush()\n"
+STUBBORN = "import os, time\nos.write(1, b'up\\n')\ntime.sleep(600)\n"
 
 
-@pytest.mark.parametrize("platform", ["linux", "darwin", "freebsd14"])
-def test_children_can_be_started_on_posix(platform: str) -> None:
-    check_platform(platform)
+class ProcessGroup:
+    """Stands in for a Job Object: the group that a child leads."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self.is_closed = False
+
+    def terminate(self) -> None:
+        try:
+            os.killpg(self._pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+
+    def close(self) -> None:
+        if not self.is_closed:
+            self.is_closed = True
+            self.terminate()
 
 
-def test_windows_is_refused_with_the_remedy_before_anything_is_started() -> None:
-    with pytest.raises(ConfigurationError, match="WSL") as caught:
-        check_platform("win32")
-    assert caught.value.code == "config.unsupported_platform"
+async def nothing(pid: int) -> None:
+    """Stands in for CTRL_BREAK to a program that ignores it."""
+
+
+async def terminate(pid: int) -> None:
+    """Stands in for CTRL_BREAK."""
+    os.kill(pid, signal.SIGTERM)
+
+
+@asynccontextmanager
+async def pumped(code: str, *, close_timeout: float = 5.0, **options: Any) -> AsyncIterator[tuple[PumpedStream, ProcessGroup]]:
+    """Start a Python as `WindowsChild` does on Windows, but for the job."""
+    process = await anyio.open_process([sys.executable, "-c", code], start_new_session=True)
+    group: Any = ProcessGroup(process.pid)
+    options.setdefault("ask_to_end", nothing)
+    child = WindowsChild(process, job=group, tail=StderrTail(), **options)
+    stream = PumpedStream(child, command=["python"], close_timeout=close_timeout, last_words=str)
+    try:
+        with anyio.fail_after(30):
+            yield stream, group
+    finally:
+        await stream.aclose()
+
+
+def test_nothing_of_windows_is_loaded_elsewhere() -> None:
+    code = (
+        "import anyio, sys\nfrom claude_transport.streams.process import ProcessConnectable\nimport claude_transport.streams.sockets\n"
+        "async def main():\n    async with await ProcessConnectable(['true']).connect():\n        pass\nanyio.run(main)\n"
+        "print([name for name in ('windows', 'jobs', 'overlapped') if f'claude_transport.streams.{name}' in sys.modules])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True, timeout=60, text=True)
+    assert ran.stdout.strip() == "[]"
+
+
+async def test_a_loop_that_cannot_start_processes_is_refused_by_name_before_anything_is_started(anyio_backend_name: str) -> None:
+    error: type[Exception] = ConfigurationError if anyio_backend_name == "asyncio" else FileNotFoundError  # this asyncio has a selector
+    with pytest.raises(error) as caught:
+        await start_child(["C:\\no-such-program.exe"], cwd=None, env={}, tail=StderrTail(), on_gone=None)
+    if isinstance(caught.value, ConfigurationError):
+        assert caught.value.code == "config.unsupported_event_loop"
+        assert "ProactorEventLoop" in str(caught.value)
+        assert "trio" in str(caught.value)
+
+
+async def test_lines_go_both_ways_and_the_end_of_input_ends_the_program() -> None:
+    async with pumped(ECHO) as (stream, _):
+        await stream.send(b"hello\n")
+        assert await stream.receive() == b"hello\n"
+        await stream.send(memoryview(b"more\n"))  # type: ignore[arg-type]
+        assert await stream.receive(2) == b"mo"
+        assert await stream.receive() == b"re\n"
+        await stream.send_eof()
+        with pytest.raises(anyio.EndOfStream):
+            await stream.receive()
+        with pytest.raises(anyio.ClosedResourceError):
+            await stream.send(b"late\n")
+
+
+async def test_a_failed_program_is_reported_behind_its_last_byte() -> None:
+    async with pumped("import sys\nprint('last', end='')\nsys.stderr.write('why')\nsys.exit(3)") as (stream, _):
+        assert await stream.receive() == b"last"
+        with pytest.raises(ProcessError) as caught:
+            await stream.receive()
+        assert (caught.value.exit_code, caught.value.stderr_tail) == (3, "why")
+
+
+async def test_a_program_that_ignores_the_end_of_its_input_is_ended_in_time_and_its_files_are_removed() -> None:
+    gone: list[bool] = []
+    async with pumped(STUBBORN, close_timeout=0.3, on_gone=lambda: gone.append(True)) as (stream, group):
+        assert await stream.receive() == b"up\n"
+        await stream.aclose()
+        assert group.is_closed
+        assert gone == [True]
+        assert stream.extra_attributes[StreamAttribute.killed]() is True
+        with pytest.raises(anyio.ClosedResourceError):
+            await stream.receive()
+
+
+async def test_a_program_is_asked_to_end_before_it_is_killed() -> None:
+    code = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n" + STUBBORN
+    async with pumped(code, close_timeout=3.0, ask_to_end=terminate) as (stream, _):
+        assert await stream.receive() == b"up\n"
+        await stream.aclose()
+        assert stream.extra_attributes[StreamAttribute.exit_code]() == 7
+
+
+async def test_closing_wakes_a_reader_and_a_writer() -> None:
+    async with pumped(STUBBORN, close_timeout=0.3) as (stream, _), anyio.create_task_group() as tasks:
+        assert await stream.receive() == b"up\n"
+        woken: list[str] = []
+
+        async def read() -> None:
+            with pytest.raises(anyio.ClosedResourceError):
+                await stream.receive()
+            woken.append("reader")
+
+        async def write() -> None:
+            with pytest.raises(anyio.ClosedResourceError):
+                await stream.send(b"x" * 2**22)
+            woken.append("writer")
+
+        tasks.start_soon(read)
+        tasks.start_soon(write)
+        await anyio.wait_all_tasks_blocked()
+        await stream.aclose()
+        await anyio.wait_all_tasks_blocked()
+        assert sorted(woken) == ["reader", "writer"]
+
+
+async def test_a_writer_waits_while_the_program_does_not_read() -> None:
+    async with pumped(STUBBORN, close_timeout=0.3) as (stream, _):
+        with anyio.move_on_after(0.2) as patience:
+            await stream.send(b"x" * 2**22)
+        assert patience.cancelled_caught
+
+
+async def test_a_program_that_ended_cannot_be_written_to() -> None:
+    async with pumped("import sys; sys.exit(4)") as (stream, _):
+        with pytest.raises(ProcessError):
+            await stream.receive()
+        with pytest.raises(anyio.BrokenResourceError) as caught:
+            await stream.send(b"late\n")
+        assert isinstance(caught.value.__cause__, ProcessError)
+
+
+async def test_output_that_another_process_holds_open_ends_a_second_after_the_exit() -> None:
+    code = "import os, subprocess, sys\nsubprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\nos.write(1, b'up\\n')"
+    async with pumped(code) as (stream, _):
+        assert await stream.receive() == b"up\n"
+        with pytest.raises(anyio.EndOfStream):
+            await stream.receive()
+
+
+async def test_output_is_read_ahead_by_a_bounded_amount() -> None:
+    asked = 0
+
+    async def endless(max_bytes: int) -> bytes:
+        nonlocal asked
+        asked += 1
+        await anyio.lowlevel.checkpoint()
+        return b"x" * max_bytes
+
+    inflow = PumpedInflow()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(inflow.fill, endless)
+        await anyio.wait_all_tasks_blocked()
+        assert asked == 2
+        taken = inflow.take(10)
+        assert taken == b"x" * 10
+        for _ in range(2):
+            assert inflow.take(2**20)
+        await anyio.wait_all_tasks_blocked()
+        assert asked > 2
+        inflow.close()
+        with pytest.raises(anyio.ClosedResourceError):
+            await inflow.arrival()
+        tasks.cancel_scope.cancel()
+
+
+async def test_what_was_not_read_and_what_is_said_at_the_end_is_handed_on() -> None:
+    code = "import os, sys\nos.write(1, b'before ')\nsys.stdin.read()\nos.write(1, b'at the end')"
+    said: list[bytes] = []
+    async with pumped(code, on_unread=said.append) as (stream, _):
+        assert await stream.receive(1) == b"b"
+        await stream.aclose()
+    assert b"".join(said) == b"efore at the end"
+
+
+async def test_a_cancelled_reader_loses_nothing() -> None:
+    async with pumped(ECHO) as (stream, _):
+        with anyio.move_on_after(0.05):
+            await stream.receive()
+        await stream.send(b"kept\n")
+        assert await stream.receive() == b"kept\n"

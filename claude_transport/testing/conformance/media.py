@@ -57,8 +57,10 @@ from claude_transport.wrappers.tracing import TracingTransport
 _LINE_LIMIT: Final = 64 * 2**10
 """Bytes of the longest line: small, so that much longer lines are cheap. Windows and replay buffers have the same size."""
 
-_ABSORBS: Final = 2**20
-"""Bytes that no buffers of pipes, memory streams, windows and the relay hold together; each of them holds 64 KiB."""
+_ABSORBS: Final = 2**20 if os.name == "posix" else 2**21
+"""Bytes that no buffers of pipes, memory streams, windows and the relay hold together; each of them holds 64 KiB. On Windows, the event
+loop has buffers of its own for each pipe.
+"""
 
 _SOCKET_ABSORBS: Final = 12 * 2**20
 """The same for TCP on loopback, which holds up to 4 MiB of sent and 6 MiB of received bytes (defaults of Linux)."""
@@ -69,7 +71,7 @@ _SSH_ABSORBS: Final = 16 * 2**20
 _GATEWAY_LIMIT: Final = _ABSORBS + 2**17
 """Bytes of a line that the gateway accepts: above the lines that the clauses write, below those that must not fit anywhere."""
 
-_CLOSE_TIMEOUT: Final = 1.0
+_CLOSE_TIMEOUT: Final = 1.0 if os.name == "posix" else 3.0
 """Seconds that a process gets which does not exit by itself. One that does exits within milliseconds."""
 
 _SSH_CLOSE_TIMEOUT: Final = 2.0
@@ -355,6 +357,22 @@ class _MemoryOpener(_Refusing):
 
 
 @contextmanager
+def _folder() -> Iterator[tuple[Path, Callable[[bool], None]]]:
+    """Give a working directory, and a function that takes it away, so that `connect()` fails. For Windows, where a link needs rights."""
+    with tempfile.TemporaryDirectory(prefix="conformance-", ignore_cleanup_errors=True) as outer:
+        folder = Path(outer, "here")
+
+        def refuse(refusing: bool) -> None:
+            if refusing:
+                folder.rmdir()
+            else:
+                folder.mkdir(exist_ok=True)
+
+        refuse(False)
+        yield folder, refuse
+
+
+@contextmanager
 def _python() -> Iterator[tuple[str, Callable[[bool], None]]]:
     """Give the path of a Python for the relay, and a function that takes it away, so that `connect()` fails."""
     with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
@@ -387,11 +405,13 @@ class _SubprocessMedium(LiveMedium):
 
     @asynccontextmanager
     async def subject(self) -> AsyncIterator[Subject]:
-        with _python() as (python, refuse):
+        is_posix = os.name == "posix"
+        with _python() if is_posix else _folder() as (place, refuse):
             async with RelayPeer.listening(failure=self._failure) as peer:
                 yield Subject(
                     transport=SubprocessTransport(
-                        command=_relay(python, peer),
+                        ClaudeOptions(cwd=None if is_posix else place),
+                        command=_relay(str(place) if is_posix else sys.executable, peer),
                         launcher=self._launcher(),
                         max_line_bytes=_LINE_LIMIT,
                         close_timeout=self._close_timeout,
@@ -555,6 +575,8 @@ class _FleetMedium(LiveMedium):
     """A child process on a worker of a fleet, a client, and a real broker between the two."""
 
     name = "fleet"
+    # a worker writes down that it takes a line before the process gets it, and then has it whole
+    excludes: Mapping[str, Reason] = dict.fromkeys(_NEVER_FULL, Reason.WHOLE_LINES)
 
     def __init__(self, url: str | Callable[[], str]) -> None:
         self._find_url = url if callable(url) else lambda: url

@@ -15,9 +15,13 @@ import socket
 import struct
 import sys
 import threading
+import time
 
 HEADER = struct.Struct(">cI")
 """The start of a frame: its kind, and the size of its payload in bytes."""
+
+LOOK_AGAIN = 0.005
+"""Seconds between two looks at stdin on Windows."""
 
 
 class Relay:
@@ -33,7 +37,8 @@ class Relay:
 
     def run(self) -> None:
         """Obey orders until one ends the process, or the socket closes."""
-        threading.Thread(target=self._read_input, daemon=True).start()
+        read = self._read_input_on_windows if os.name == "nt" else self._read_input
+        threading.Thread(target=read, daemon=True).start()
         with self._link.makefile("rb") as orders:
             while header := orders.read(HEADER.size):
                 kind, size = HEADER.unpack(header)
@@ -51,7 +56,7 @@ class Relay:
             self._noticed.wait()
         elif kind == b"I":
             self._stays = True
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            signal.signal(getattr(signal, "SIGBREAK", signal.SIGTERM), signal.SIG_IGN)
         elif kind == b"X":
             os._exit(int(payload))
         elif kind == b"K":
@@ -62,7 +67,7 @@ class Relay:
         try:
             while rest:
                 rest = rest[os.write(1, rest) :]
-        except BrokenPipeError:
+        except OSError:
             pass  # stdout has no reader any more, so the order is done
 
     def _read_input(self) -> None:
@@ -79,10 +84,34 @@ class Relay:
                 elif data := b"" if self._paused else os.read(0, 65536):
                     self._tell(b"D", data)
                 else:
-                    self._tell(b"E")
-                    if not self._stays:
-                        os._exit(0)
+                    self._end_input()
                     poller.unregister(0)
+
+    def _read_input_on_windows(self) -> None:
+        # no call waits for a pipe and for an order at once, so this looks at both
+        import _winapi
+        import msvcrt
+
+        pipe = msvcrt.get_osfhandle(0)  # type: ignore[attr-defined,unused-ignore]
+        while True:
+            self._noticed.set()
+            try:
+                waiting, _ = _winapi.PeekNamedPipe(pipe, 0)  # type: ignore[attr-defined,unused-ignore]
+            except OSError:
+                break
+            if waiting and not self._paused:
+                self._tell(b"D", os.read(0, 65536))
+            else:
+                time.sleep(LOOK_AGAIN)
+        self._end_input()
+        while True:
+            self._noticed.set()
+            time.sleep(LOOK_AGAIN)
+
+    def _end_input(self) -> None:
+        self._tell(b"E")
+        if not self._stays:
+            os._exit(0)
 
     def _tell(self, kind: bytes, payload: bytes = b"") -> None:
         try:

@@ -21,7 +21,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from claude_transport.errors import ClaudeTransportError, ConfigurationError, ConnectionLost
 from claude_transport.streams.compression import CompressedStream
-from claude_transport.streams.sockets import SocketStream
+from claude_transport.streams.sockets import SocketStream, accept, notify_closing, reuse_address
 from claude_transport.streams.tls import TLSStream
 from claude_transport.streams.websocket import accept_websocket
 from claude_transport.testing.conformance.memory_peer import ReadingPeer
@@ -78,7 +78,7 @@ class SocketPeer(ReadingPeer):
         if refusing and self._listener is not None:
             self._listens = anyio.Event()
             listener, self._listener = self._listener, None
-            anyio.notify_closing(listener)
+            notify_closing(listener)
             listener.close()
         elif not refusing and self._listener is None:
             self._listener = self._listen()
@@ -87,7 +87,7 @@ class SocketPeer(ReadingPeer):
     def _listen(self) -> socket.socket:
         if self.path is None:
             listener = socket.socket()
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            reuse_address(listener)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
             listener.bind(("127.0.0.1", self.port))
             self.port = listener.getsockname()[1]
@@ -106,11 +106,13 @@ class SocketPeer(ReadingPeer):
             if listener is None:
                 continue
             try:
-                await anyio.wait_readable(listener)
-                if listener is self._listener:  # it may have been closed since the wait ended
-                    return SocketStream(listener.accept()[0])
-            except (BlockingIOError, anyio.ClosedResourceError, ConnectionAbortedError):
+                accepted, _ = await accept(listener)
+                return SocketStream(accepted)
+            except (anyio.ClosedResourceError, ConnectionAbortedError):
                 continue  # it stopped listening, or the client has left
+            except OSError:
+                if listener is self._listener:
+                    raise
 
     async def _attend(self, bare: SocketStream) -> None:
         async with bare:
