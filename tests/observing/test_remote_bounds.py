@@ -21,13 +21,14 @@ async def first_line_of(body: bytes) -> object:
             await stream.receive()
             await stream.send(HEAD + body)
 
+    found: object = None
     with anyio.fail_after(30):
         async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
             tasks.start_soon(listener.serve, answer)
             port = listener.extra(anyio.abc.SocketAttribute.local_port)
             async with observe(f"ws://127.0.0.1:{port}", session="a") as watching:
                 try:
-                    found: object = await anext(watching)
+                    found = await anext(watching)
                 except ClaudeTransportError as exc:
                     found = exc
             tasks.cancel_scope.cancel()
