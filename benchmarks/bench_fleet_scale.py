@@ -4,9 +4,10 @@
     python benchmarks/bench_fleet_scale.py --sessions 1000 4000      other sizes
     python benchmarks/bench_fleet_scale.py --think 2                 a turn every two seconds, instead of every 30
     python benchmarks/bench_fleet_scale.py --placing                 what it costs to look at the queue, by the number of workers
+    python benchmarks/bench_fleet_scale.py --burst 200               sessions that all begin within a second
 
-Every client and every worker runs the real machines. The broker is the model of the tests, in which a call takes `--call-us` microseconds of
-its one thread. Waiting is in virtual time, so it does not depend on this machine. Processor time does: it is that of the machines and of the
+Every client and every worker runs the real machines. The broker is the model of the tests, whose one thread needs `--call-us` microseconds
+for a call. Waiting is in virtual time, so it does not depend on this machine. Processor time does: it is that of the machines and of the
 model together.
 """
 
@@ -54,7 +55,7 @@ class Steady(Program):  # type: ignore[misc]
 class Fleet:
     """Sessions on workers that are `CAPACITY` sessions each, and a fifth more of them."""
 
-    def __init__(self, sessions: int, *, call_us: float, think: float) -> None:
+    def __init__(self, sessions: int, *, call_us: float, think: float, burst: bool = False) -> None:
         self.world = World(sessions)
         self.counts: Counter[str] = Counter()
         self.server = Server(self.world, journal=False, call_seconds=call_us / 1e6)
@@ -68,12 +69,18 @@ class Fleet:
                 capacity=CAPACITY,
                 ledger_of=lambda name: (self.ledgers[name], self.ledgers[name].manner),
                 numbers=lambda: next(numbers),
+                wakes_others=True,
             )
             for number in range(max(2, sessions * 6 // (5 * CAPACITY)))
         ]
         Steady.think = think
-        for number in range(sessions):  # ten seconds in which they begin
-            self.world.at(self.world.rng.uniform(4, 14), self._begin, f"s{number}")
+        for number in range(sessions):
+            if burst:  # the workers find them in the queue
+                self.world.at(self.world.rng.uniform(4, 5), self._begin, f"s{number}")
+            else:  # ten seconds in which they begin, each on a worker that is chosen here
+                begin = self.world.rng.uniform(4, 14)
+                self.world.at(begin, self._begin, f"s{number}")
+                self.world.at(begin + 0.003, self.workers[number % len(self.workers)].claim, f"s{number}", Wanted())
 
     def _begin(self, name: str) -> None:
         self.ledgers[name] = ledger = Ledger(self.world, name, Manner(), self.counts)
@@ -92,7 +99,7 @@ class Fleet:
 def measure(sessions: int, *, call_us: float, think: float, seconds: float) -> dict[str, Any]:
     """Let a fleet begin, then watch it for some virtual seconds."""
     fleet = Fleet(sessions, call_us=call_us, think=think)
-    fleet.pass_time(45)
+    fleet.pass_time(20)
     server, turns = fleet.server, fleet.counts["turns"]
     server.calls, server.busy_seconds, server.latencies = 0, 0.0, []
     before = time.process_time()
@@ -125,6 +132,17 @@ def show_fleets(options: argparse.Namespace) -> None:
         )
 
 
+def show_burst(options: argparse.Namespace) -> None:
+    fleet = Fleet(options.burst, call_us=options.call_us, think=options.think, burst=True)
+    print(f"{options.burst} sessions begin within a second on {len(fleet.workers)} workers\nafter s  running  calls/s  broker busy")
+    fleet.pass_time(5)
+    for _ in range(6):
+        fleet.server.calls, fleet.server.busy_seconds = 0, 0.0
+        fleet.pass_time(2)
+        calls, busy = fleet.server.calls / 2, fleet.server.busy_seconds / 2
+        print(f"{fleet.world.now - 5:7.0f} {fleet.running:8} {calls:8.0f} {busy:12.0%}", flush=True)
+
+
 def show_placing() -> None:
     print("workers  one look at the queue: decode us  rank us (for each waiting session)")
     for workers in (10, 100, 300, 1000):
@@ -146,11 +164,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sessions", type=int, nargs="+", default=[500, 1000, 2000, 4000, 8000])
     parser.add_argument("--think", type=float, default=30.0)
-    parser.add_argument("--call-us", type=float, default=50.0)
-    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--call-us", type=float, default=25.0)
+    parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--placing", action="store_true")
+    parser.add_argument("--burst", type=int)
     options = parser.parse_args()
-    if options.placing:
+    if options.burst:
+        show_burst(options)
+    elif options.placing:
         show_placing()
     else:
         show_fleets(options)

@@ -331,12 +331,7 @@ class FleetWriter:
     def put(self, data: bytes) -> None:
         """Queue bytes. A long piece is cut behind a line where one ends, else inside a line."""
         tail = self._kept[-1] if self._kept else None
-        if (
-            tail is not None
-            and tail.number > self._sent
-            and tail.kind == Kind.DATA
-            and len(tail.data) + len(data) <= JOIN_BYTES
-        ):
+        if tail is not None and tail.number > self._sent and tail.kind == Kind.DATA and len(tail.data) + len(data) <= JOIN_BYTES:
             tail.data += data
             self._count(len(data))
             return

@@ -1,4 +1,4 @@
-"""Both ends of the sessions of a simulated fleet: the real machines, driven as the real shells do, and beside them a program or a process."""
+"""Both ends of the sessions of a simulated fleet: the real machines, driven as the real shells do, and processes on the workers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from simulated_broker import SimulatedBroker
 from simulated_machines import Connection, Machine, World
 
 from claude_transport.errors import ClaudeTransportError
-from claude_transport.protocol.fleet import Append, Arrival, Call, Entry, Kind, Owner, Reply, SessionEnd, Side, Sync, Synced
-from claude_transport.protocol.fleet_ends import LEASE_MARGIN, LEASE_SECONDS, Claimed, ClientEnd, FleetEnd, WorkerEnd
+from claude_transport.protocol.fleet import Append, Arrival, Call, Entry, Kind, Owner, Reply, SessionEnd, Side, Synced
+from claude_transport.protocol.fleet_ends import LEASE_MARGIN, LEASE_SECONDS, Claimed, FleetEnd, WorkerEnd
 from claude_transport.protocol.fleet_placement import NODE_SECONDS, Node, Wanted, decode_node, rank_nodes, wait_for_better
 
 CLIENT_LEASE = 60.0
@@ -44,6 +44,7 @@ class Watch(Protocol):
     def fed(self, hosted: Hosted, line: Line) -> None: ...
     def synced(self, token: str) -> None: ...
     def stepped(self, end: FleetEnd) -> None: ...
+    def note(self, text: str) -> None: ...
     def end_over(self, end: FleetEnd, how: str) -> None: ...
 
 
@@ -210,9 +211,7 @@ class Driver:
                 self.watch.stepped(self.end)
             self.kick()
 
-        self.connection.read(
-            session, writer.value, lambda: broker.read(session, writer, cursor), done, lambda: self._asked.discard("read")
-        )
+        self.connection.read(session, writer.value, lambda: broker.read(session, writer, cursor), done, lambda: self._asked.discard("read"))
 
     def heard(self, arrivals: Sequence[Arrival]) -> None:
         raise NotImplementedError
@@ -228,7 +227,9 @@ class Hosted(Driver):
     end: WorkerEnd
 
     def __init__(self, node: Worker, session: str, claimed: Claimed, watch: Watch, *, asked_at: float, number: int, manner: Manner) -> None:
-        end = WorkerEnd(claimed, asked_at=asked_at, lease=LEASE_SECONDS, margin=LEASE_MARGIN, window=manner.window, keep_bytes=manner.keep_bytes)
+        end = WorkerEnd(
+            claimed, asked_at=asked_at, lease=LEASE_SECONDS, margin=LEASE_MARGIN, window=manner.window, keep_bytes=manner.keep_bytes
+        )
         super().__init__(node.machine, node.connection, session, end, watch, patience=LEASE_SECONDS)
         self.node = node
         self.claimed = claimed
@@ -251,7 +252,11 @@ class Hosted(Driver):
         self._started = True
         self.watch.claimed(self)
         claimed = self.claimed
-        self.end.begin(Owner(node=f"{self.machine.name}#{self.number}", taken=claimed.in_taken, takeover=claimed.is_takeover, uncertain=claimed.uncertain))
+        self.end.begin(
+            Owner(
+                node=f"{self.machine.name}#{self.number}", taken=claimed.in_taken, takeover=claimed.is_takeover, uncertain=claimed.uncertain
+            )
+        )
         self.kick()
 
     def kick(self) -> None:
@@ -423,7 +428,17 @@ class Hosted(Driver):
 class Manner:
     """How the process of a session behaves, and how much may be in flight."""
 
-    def __init__(self, *, stalls: bool = False, stores: bool = False, slow_start: bool = False, large: bool = False, slow: bool = False, window: int = 2**16, keep_bytes: int = 2**19) -> None:
+    def __init__(
+        self,
+        *,
+        stalls: bool = False,
+        stores: bool = False,
+        slow_start: bool = False,
+        large: bool = False,
+        slow: bool = False,
+        window: int = 2**16,
+        keep_bytes: int = 2**19,
+    ) -> None:
         self.stalls = stalls
         self.stores = stores
         self.large = large
@@ -463,6 +478,7 @@ class Worker:
         ledger_of: Callable[[str], tuple[Watch, Manner]],
         labels: Sequence[str] = (),
         numbers: Callable[[], int],
+        wakes_others: bool = False,
     ) -> None:
         self.machine = machine
         self.connection = connection
@@ -472,12 +488,18 @@ class Worker:
         self.hosted: dict[str, Hosted] = {}
         self.draining = False
         self.decoded = 0
+        self._wakes_others = wakes_others  # as the real worker does; it only costs time where faults are looked for
         self._claiming: set[str] = set()
         self._waiting_since: dict[str, float] = {}
         self._ledger_of = ledger_of
         self._numbers = numbers
-        self._looking = False
+        self._looking = self._look_again = False
+        connection.server.inboxes[machine.name] = self._woken
         self.machine.after(self.world.rng.uniform(0, 0.1), self._beat)
+
+    def _woken(self) -> None:
+        if self.connection.is_up:
+            self.machine.after(0.001, self.look)
 
     def forget(self, hosted: Hosted) -> None:
         if self.hosted.get(hosted.session) is hosted:
@@ -518,16 +540,22 @@ class Worker:
                     continue
                 wants: Wanted = found.fields["q"]
                 wanted.append((name, wants, broker.homes.get(wants.workspace) if wants.workspace else None))
+            self.connection.server.charge(len(wanted))
             return now, wanted, list(broker.nodes.values()) if wanted else []
 
         def done(found: tuple[float, list[tuple[str, Wanted, str | None]], list[bytes]]) -> None:
             self._looking = False
             self._choose(*found)
+            if self._look_again:
+                self._look_again = False
+                self.look()
 
         def cut() -> None:
-            self._looking = False
+            self._looking = self._look_again = False
 
-        if self.connection.is_up and not self._looking and not self.draining:
+        if self._looking:
+            self._look_again = True
+        elif self.connection.is_up and not self.draining:
             self._looking = True
             self.connection.ask(work, done, cut)
 
@@ -541,12 +569,17 @@ class Worker:
         for name, wanted, home in rows:
             if len(self.hosted) + len(self._claiming) >= self.capacity:
                 return
-            patience = wait_for_better(rank_nodes([*nodes, self._node(now)], wanted, now=now, home=home), self.machine.name)
+            ranked = rank_nodes([*nodes, self._node(now)], wanted, now=now, home=home)
+            patience = wait_for_better(ranked, self.machine.name)
             if patience is not None and now - self._waiting_since[name] >= patience:
-                self._claiming.add(name)
-                self._claim(name, wanted)
+                self.claim(name, wanted)
+            elif patience is not None and self._wakes_others and self.connection.is_up:
+                best = ranked[0].id
+                self.connection.ask(lambda best=best: self.connection.server.wake(best), lambda _: None, _nothing)  # type: ignore[misc]
 
-    def _claim(self, name: str, wanted: Wanted) -> None:
+    def claim(self, name: str, wanted: Wanted) -> None:
+        """Claim a session, and begin to serve it."""
+        self._claiming.add(name)
         broker, nonce, asked_at = self.connection.server.data, f"{self.world.rng.getrandbits(32):08x}", self.machine.clock()
 
         def work() -> list[Any]:
@@ -588,4 +621,5 @@ class Worker:
     def crash(self) -> None:
         """Kill the worker and its processes."""
         self.machine.dead = True
+        self.connection.server.inboxes.pop(self.machine.name, None)
         self.connection.close()

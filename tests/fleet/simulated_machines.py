@@ -91,6 +91,7 @@ class Server:
         self.busy_until = 0.0
         self.latencies: list[float] | None = None
         self.connections: set[Connection] = set()
+        self.inboxes: dict[str, Callable[[], None]] = {}  # by the name of a worker
         self.trap: Callable[[Connection], None] | None = None  # what happens when the next call was carried out, before its answer
         self.trap_after = 0
         self._skew = 0.0
@@ -107,6 +108,18 @@ class Server:
         self.busy_seconds += cost
         self.busy_until = max(self.busy_until, self.world.now) + cost
         return self.busy_until
+
+    def charge(self, calls: int) -> None:
+        """Count calls that are carried out together here, and one after the other by a real shell."""
+        self.calls += calls
+        self.busy_seconds += calls * self.call_seconds * self.slower
+        self.busy_until = max(self.busy_until, self.world.now) + calls * self.call_seconds * self.slower
+
+    def wake(self, name: str) -> None:
+        """Put something into the inbox of a worker."""
+        if name in self.inboxes:
+            self.charge(1)
+            self.inboxes[name]()
 
     def wait_for(self, session: str, side: str, look: Callable[[], bool]) -> None:
         """Call `look` whenever `side` appends, until it returns True."""

@@ -13,25 +13,27 @@ from simulated_machines import Connection, Machine, World
 
 from claude_transport.protocol.fleet import Arrival, Kind, Owner, SessionEnd
 from claude_transport.protocol.fleet_ends import ClientEnd, FleetEnd
-from claude_transport.protocol.fleet_placement import Wanted
+from claude_transport.protocol.fleet_placement import Wanted, decode_node, rank_nodes
 
-EXPECTED_ENDS = frozenset({
-    "exit",
-    "live",
-    "ended",
-    "no last words",
-    "input lost",
-    "lease",
-    "broker_lost",
-    "fleet.fenced",
-    "fleet.gone",
-    "fleet.no_session",
-    "fleet.no_worker",
-    "no worker took it",
-    "not back",
-    "not begun: the broker was lost",
-})
-"""How a program, or an end of a session, may be over. Anything else, such as a `ReplayGap`, is only right after the broker has lost more than an end could mend."""
+EXPECTED_ENDS = frozenset(
+    {
+        "exit",
+        "live",
+        "ended",
+        "no last words",
+        "input lost",
+        "lease",
+        "broker_lost",
+        "fleet.fenced",
+        "fleet.gone",
+        "fleet.no_session",
+        "fleet.no_worker",
+        "no worker took it",
+        "not back",
+        "not begun: the broker was lost",
+    }
+)
+"""How a program, or an end of a session, may be over. Anything else, such as a `ReplayGap`, needs a loss that no end could mend."""
 
 
 class Violation(AssertionError):
@@ -136,7 +138,9 @@ class Ledger:
         self.note(f"{owner.node} says: taken {owner.taken}, uncertain {owner.uncertain}; {len(taken)} have no outcome")
         self.check_tail(int(owner.node.partition("#")[2]))
         if owner.uncertain < len(taken):
-            self.broken("untold", f"{len(taken)} turns are uncertain, and {owner.uncertain} were told", excuses=("take w", "append w", "claim"))
+            self.broken(
+                "untold", f"{len(taken)} turns are uncertain, and {owner.uncertain} were told", excuses=("take w", "append w", "claim")
+            )
         if owner.uncertain > len(taken):
             self.counts["overtold"] += owner.uncertain - len(taken)
         for line in taken:
@@ -176,7 +180,9 @@ class Ledger:
             return False
         self.note(f"result of {line.n} from #{line.w}")
         if self.lines[line.n].outcome:
-            self.broken("two outcomes", f"a result of {line.n}, which was {self.lines[line.n].outcome}", excuses=("take w", "claim", "append w"))
+            self.broken(
+                "two outcomes", f"a result of {line.n}, which was {self.lines[line.n].outcome}", excuses=("take w", "claim", "append w")
+            )
             return False
         self.lines[line.n].outcome = "result"
         self.counts["turns"] += 1
@@ -189,7 +195,9 @@ class Ledger:
             return
         left = [line for line in self.lines if line.is_prompt and line.entry <= end.taken and not line.is_dropped and not line.outcome]
         if left:
-            self.broken("lost turn", f"the process ended well, and {len(left)} turns have no outcome", excuses=("take w", "append w", "claim"))
+            self.broken(
+                "lost turn", f"the process ended well, and {len(left)} turns have no outcome", excuses=("take w", "append w", "claim")
+            )
 
     # The end, and memory.
 
@@ -340,7 +348,15 @@ class Program:
         def created(_: Any) -> None:
             end = ClientEnd(f"1.{nonce}", window=self.manner.window, keep_bytes=self.manner.keep_bytes)
             driver = self._use(ClientDriver(machine, connection, self, end, owned=False))
-            connection.ask(lambda: broker.set_in(broker.waiting, name, 0.0), lambda _: driver.kick(), self._not_begun)
+
+            def enqueue() -> None:
+                broker.set_in(broker.waiting, name, 0.0)
+                nodes = [node for data in broker.nodes.values() if (node := decode_node(data)) is not None]
+                home = broker.homes.get(wanted.workspace) if wanted.workspace else None
+                if ranked := rank_nodes(nodes, wanted, now=broker.now / 1000, home=home):
+                    server.wake(ranked[0].id)
+
+            connection.ask(enqueue, lambda _: driver.kick(), self._not_begun)
 
         def create() -> list[Any]:
             return broker.create(name, f"1.{nonce}", int(CLIENT_LEASE * 1000), 86_400_000, {"q": wanted})
@@ -406,9 +422,7 @@ class Program:
         self.ledger.attached(last)
         self._open = sum(line.is_prompt and not line.is_dropped and not line.outcome for line in self.ledger.lines)
         self._left = False
-        end = ClientEnd(
-            token, last=last, taken=taken, cursor=self.position, window=self.manner.window, keep_bytes=self.manner.keep_bytes
-        )
+        end = ClientEnd(token, last=last, taken=taken, cursor=self.position, window=self.manner.window, keep_bytes=self.manner.keep_bytes)
         self._use(ClientDriver(machine, connection, self, end, owned=True)).kick()
 
     def _use(self, driver: ClientDriver) -> ClientDriver:
@@ -456,4 +470,3 @@ class Program:
                 self.ledger.ended(end)
                 lost = end.exit_code is not None and end.taken < driver.end.writer.last and not self._left
                 self.finish(end.code or ("input lost" if lost else "exit"))
-

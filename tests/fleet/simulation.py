@@ -41,7 +41,7 @@ class Outcome:
 
 
 class Simulation:
-    """One run: `faults` faults on a fleet of some workers and sessions, all chosen by `seed`; `only` names the kinds of faults, on slow processes."""
+    """One run: `faults` faults on a fleet, all chosen by `seed`. `only` names the kinds of faults, and makes the processes slow."""
 
     def __init__(self, seed: int, *, faults: int, only: Collection[str] = (), workers: int = 5, sessions: int = 7) -> None:
         self.world = World(seed)
