@@ -76,9 +76,9 @@ class Driver:
         if self.over is None:
             self.over = how
             found = self.broker.sessions.get(self.session)
-            if found is not None and found.fields[self.end.side.value + "e"] != self.end.token:
+            if found is None or found.fields[self.end.side.value + "e"] != self.end.token:
                 self.watch.note(f"{self.end.token} was replaced")  # what it reads may be trimmed: it may hear of that first
-                how = "fleet.fenced"
+                how = how if how != "protocol.replay_gap" else "fleet.fenced"
                 self.over = how
             self.watch.end_over(self.end, how)
             if self.kick in self.connection.changed:

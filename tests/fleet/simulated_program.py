@@ -36,6 +36,10 @@ EXPECTED_ENDS = frozenset(
 """How a program, or an end of a session, may be over. Anything else, such as a `ReplayGap`, needs a loss that no end could mend."""
 
 
+_TURNS = ("take w", "append w", "append c", "claim")
+"""Changes of which turns depend."""
+
+
 class Violation(AssertionError):
     """What a fleet promises did not hold."""
 
@@ -139,7 +143,9 @@ class Ledger:
         self.check_tail(int(owner.node.partition("#")[2]))
         if owner.uncertain < len(taken):
             self.broken(
-                "untold", f"{len(taken)} turns are uncertain, and {owner.uncertain} were told", excuses=("take w", "append w", "claim")
+                "untold",
+                f"{len(taken)} turns are uncertain, and {owner.uncertain} were told",
+                excuses=_TURNS,
             )
         if owner.uncertain > len(taken):
             self.counts["overtold"] += owner.uncertain - len(taken)
@@ -196,7 +202,9 @@ class Ledger:
         left = [line for line in self.lines if line.is_prompt and line.entry <= end.taken and not line.is_dropped and not line.outcome]
         if left:
             self.broken(
-                "lost turn", f"the process ended well, and {len(left)} turns have no outcome", excuses=("take w", "append w", "claim")
+                "lost turn",
+                f"the process ended well, and {len(left)} turns have no outcome",
+                excuses=_TURNS,
             )
 
     # The end, and memory.
