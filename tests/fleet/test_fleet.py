@@ -37,11 +37,14 @@ async def test_a_query_talks_over_a_fleet_as_over_a_process(broker: BrokerServer
 
 
 async def test_a_line_of_megabytes_arrives_whole(broker: BrokerServer) -> None:
-    async with serving(FleetWorker(broker.url, command=ECHO)), FleetTransport(broker.url) as transport:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(transport.write, msgspec.json.encode({"text": "x" * 3_000_000}))
-            (message,) = await read(transport.read_messages(), 1)
-            assert len(message["text"]) == 3_000_000
+    async with (
+        serving(FleetWorker(broker.url, command=ECHO)),
+        FleetTransport(broker.url) as transport,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(transport.write, msgspec.json.encode({"text": "x" * 3_000_000}))
+        (message,) = await read(transport.read_messages(), 1)
+        assert len(message["text"]) == 3_000_000
 
 
 async def test_a_program_that_fails_is_a_process_error_here(broker: BrokerServer) -> None:

@@ -49,6 +49,7 @@ from claude_transport.wrappers.faults import Duplicate
 from claude_transport.wrappers.faulty import FaultyTransport
 from claude_transport.wrappers.logging import LoggingTransport
 from claude_transport.wrappers.metrics import MetricsTransport
+from claude_transport.wrappers.observable import ObservableTransport
 from claude_transport.wrappers.recording import RecordingTransport
 from claude_transport.wrappers.retrying import RetryingTransport
 from claude_transport.wrappers.stateful import StatefulTransport
@@ -202,6 +203,7 @@ def shipped() -> tuple[Medium, ...]:
         wrapped(memory(), logged, name="LoggingTransport(memory)"),
         wrapped(memory(), watched, name="StatefulTransport(memory)"),
         wrapped(memory(), MetricsTransport),
+        wrapped(memory(), ObservableTransport),
         wrapped(memory(), TracingTransport),
         recorded(memory()),
         wrapped(memory(), retried, name="RetryingTransport(memory)"),
