@@ -130,7 +130,7 @@ READ = (
     ),
     ("NO_COLOR, TERM, COLUMNS", "the program", "Colours (none when `NO_COLOR` is not empty, or `TERM` is `dumb`) and the width of lines."),
     (TRACEBACK, "the program", "`1`: an error is shown with its traceback."),
-    (BROKER_VARIABLE, "`worker`, `sessions`, `doctor`", "The URL of the broker, with its password, where `--broker` is not given."),
+    (BROKER_VARIABLE, "`worker`, `sessions`", "The URL of the broker, with its password, where `--broker` is not given."),
     (URL_VARIABLE, "`mcp-bridge`", "Where the host of the tools listens."),
     (TOKEN_VARIABLE, "`mcp-bridge`", "What it presents there."),
     (SERVER_VARIABLE, "`mcp-bridge`", "Which of the host's servers it stands for."),
