@@ -43,6 +43,7 @@ class FleetObservation(Observation):
         self._start = 0.0
         self._ended = self._closed = False
         self._generation = 0
+        self.position: int = 0
 
     async def __anext__(self) -> ObservedLine:
         """Wait for the next line. The session bounds the wait; cancel it to give up, which loses nothing.

@@ -101,12 +101,12 @@ class _Entry:
     __slots__ = ("block", "count", "direction", "first", "size", "t")
 
     def __init__(self, block: LineBlock, *, first: int, t: float, direction: Direction) -> None:
-        self.block = block
-        self.first = first
-        self.t = t
+        self.block: LineBlock = block
+        self.first: int = first
+        self.t: float = t
         self.direction: Direction = direction
-        self.count = block.count
-        self.size = len(block.head) + len(block.chunk) + _BESIDE_BYTES
+        self.count: int = block.count
+        self.size: int = len(block.head) + len(block.chunk) + _BESIDE_BYTES
 
     @property
     def last(self) -> int:

@@ -106,8 +106,9 @@ class BrokerAddress:
             import coredis  # noqa: F401 - only whether it is there
         except ImportError as exc:
             raise ConfigurationError("a fleet needs the extra redis: pip install 'claude-transport[redis]'", option="url") from exc
-        self.host, self.port = parts.hostname or "", port or 6379
-        self.database = int(database)
+        self.host: str = parts.hostname or ""
+        self.port: int = port or 6379
+        self.database: int = int(database)
         self._user = unquote(parts.username) if parts.username else None
         self._password = unquote(parts.password) if parts.password else None
         self._ssl_context = (ssl_context or ssl.create_default_context()) if parts.scheme == "rediss" else None
