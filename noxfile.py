@@ -226,7 +226,7 @@ def e2e(session: nox.Session) -> None:
     """The tests that run the real `claude` and `codex` binaries, against a Messages API and a Responses API on loopback."""
     # With "=": pytest would take a path of its own for a file of tests, as long as it has not read the options of tests/conftest.py.
     codex = (f"--codex-binary={fetch_codex(session)}",) if sys.platform in CODEX_PACKAGES else ()
-    run_pytest(session, "-m", "e2e", *codex, f"--acp-agent={fetch_acp_agent(session)}")
+    run_pytest(session, "-m", "e2e and not nightly", *codex, f"--acp-agent={fetch_acp_agent(session)}")
 
 
 @nox.session(venv_backend="none", requires=["checks"])

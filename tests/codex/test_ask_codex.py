@@ -97,7 +97,11 @@ async def test_a_summary_says_which_model_answered_and_no_price(
 @pytest.mark.e2e
 @pytest.mark.parametrize(
     ("status", "code", "hint"),
-    [(401, "exec.cli.auth_failed", "codex login"), (404, "result.model_not_found", "--model"), (500, "result.server_error", "try again")],
+    [
+        (401, "exec.cli.auth_failed", "codex login"),
+        (404, "result.model_not_found", "--model"),
+        (500, "result.server_error", "Try again in a few minutes."),
+    ],
 )
 async def test_s1_10_a_failure_of_the_models_side_has_its_exit_code_and_the_words_of_codex(
     codex_options: CodexOptions, responses_api: FakeResponsesAPI, backend: str, status: int, code: str, hint: str

@@ -181,8 +181,15 @@ async def test_two_programs_that_share_nothing_but_a_row_in_a_database_run_the_c
 
 @DEFERS
 @pytest.mark.needs("--session-mirror")
-@pytest.mark.parametrize("kind", ["file", "sqlite"])
-@pytest.mark.parametrize("decision", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "decision"),
+    [
+        ("file", True),
+        ("sqlite", False),
+        pytest.param("file", False, marks=pytest.mark.nightly),
+        pytest.param("sqlite", True, marks=pytest.mark.nightly),
+    ],
+)
 async def test_another_machine_decides_about_a_call_that_a_session_store_has(kind: str, decision: bool, live: Live, tmp_path: Path) -> None:
     store = FileSessionStore(tmp_path / "store") if kind == "file" else SQLiteSessionStore(tmp_path / "store.db")
     async with FakeMessagesAPI([bash("touch made"), "Done."]) as api:

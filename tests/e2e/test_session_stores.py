@@ -30,7 +30,12 @@ SID = "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"
 MakeStore = Callable[[], Any]
 
 
-@pytest.fixture(params=["memory", "file", "sqlite", "redis", "official"])
+KINDS = ("memory", "file", "sqlite", "redis", "official")
+IN_TWO = ["memory", "redis", *(pytest.param(each, marks=pytest.mark.nightly) for each in ("file", "sqlite", "official"))]
+"""For what the mirror does, and not the store: here and on a server."""
+
+
+@pytest.fixture(params=KINDS)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     """A store of each kind, empty."""
     if request.param == "redis":
@@ -111,7 +116,7 @@ AGENT = replies.tool_use(
 
 
 @pytest.mark.needs("--session-mirror")
-@pytest.mark.version_sensitive
+@pytest.mark.parametrize("store", [pytest.param("memory", marks=pytest.mark.version_sensitive), *KINDS[1:]], indirect=True)
 async def test_a_session_goes_on_on_another_machine_with_its_subagents(store: Any, machines: Iterator[Machine], temporary: Path) -> None:
     one, other = next(machines), next(machines)
     async with FakeMessagesAPI(by_speaker([AGENT, "The word is xyzzy.", "It was xyzzy.", "Still."], ["Sub says plugh."])) as api:
@@ -149,6 +154,7 @@ async def begun(store: Any, machine: Machine, **more: Any) -> str:
 
 
 @pytest.mark.needs("--session-mirror", "a continued session keeps its id")
+@pytest.mark.parametrize("store", IN_TWO, indirect=True)
 async def test_continuing_takes_up_the_latest_session_that_the_store_has_of_the_directory(
     store: Any, machines: Iterator[Machine], temporary: Path
 ) -> None:
@@ -164,6 +170,7 @@ async def test_continuing_takes_up_the_latest_session_that_the_store_has_of_the_
 
 
 @pytest.mark.needs("--session-mirror")
+@pytest.mark.parametrize("store", IN_TWO, indirect=True)
 async def test_continuing_without_a_session_in_the_store_begins_one(store: Any, machines: Iterator[Machine]) -> None:
     one = next(machines)
     async with FakeMessagesAPI(["Hello."]) as api, one.session(api, session_store=store, continue_conversation=True) as query:
@@ -172,6 +179,7 @@ async def test_continuing_without_a_session_in_the_store_begins_one(store: Any, 
 
 
 @pytest.mark.needs("--session-mirror")
+@pytest.mark.parametrize("store", IN_TWO, indirect=True)
 async def test_the_store_has_the_whole_history_of_a_fork(store: Any, machines: Iterator[Machine], temporary: Path) -> None:
     one = next(machines)
     original = await begun(store, one)
