@@ -200,6 +200,7 @@ async def test_the_store_has_the_whole_history_of_a_fork(store: Any, machines: I
 
 
 @pytest.mark.needs("--session-mirror")
+@pytest.mark.parametrize("store", IN_TWO, indirect=True)
 async def test_a_session_that_was_begun_without_a_store_is_stored_whole_once_it_goes_on_with_one(
     store: Any, machines: Iterator[Machine]
 ) -> None:

@@ -214,8 +214,11 @@ async def test_a_replica_that_takes_over_without_the_last_writes_is_filled_again
             url = relay.url.replace("tcp://", "redis://")
 
             async def disturb(count: int) -> None:
-                if count == 600:  # the replica hears nothing of what comes now
-                    await command(replica, "replicaof", None, None)
+                if count == 600:
+                    with anyio.fail_after(30):
+                        while not await command(replica, "keys", "*:meta"):  # it knows the session, however late it hears of it
+                            await anyio.lowlevel.checkpoint()
+                    await command(replica, "replicaof", None, None)  # and nothing of what comes now
                 if count == 800:
                     relay.lead_to(replica.port)
                     primary.kill()

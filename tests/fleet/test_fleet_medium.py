@@ -7,10 +7,13 @@ import functools
 import tempfile
 from pathlib import Path
 
+import pytest
 from broker_server import BrokerServer
 
 from claude_transport.testing.conformance import Reason, media
 from claude_transport.testing.conformance.pytest_adapter import Case, parametrize
+
+pytestmark = pytest.mark.nightly  # the same clauses as over a gateway, once more
 
 
 @functools.cache
