@@ -194,6 +194,8 @@ def docs(session: nox.Session) -> None:
         "-n",
         "--keep-going",
         "-q",
+        "-j",
+        "auto",
         "-d",
         "docs/_build/doctrees",
         *session.posargs,
