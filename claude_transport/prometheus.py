@@ -38,6 +38,23 @@ def family_text(name: str, kind: Literal["counter", "gauge", "summary"], doc: st
     return "\n".join(lines) + "\n"
 
 
+def counts_text(prefix: str, counters: Iterable[tuple[str, str, str, Mapping[str, int]]], numbers: Iterable[tuple[str, str, int]]) -> str:
+    """Write counters with one label, and numbers without any.
+
+    `counters` are rows of name, HELP text, label, and counts by the value of the label; `_total` is appended to the names. `numbers` are
+    rows of name, HELP text and value: counters when their names end in `_total`, else gauges. `prefix` begins every name.
+    """
+    families = [
+        family_text(f"{prefix}{name}_total", "counter", doc, [Sample(n, {label: value}) for value, n in sorted(counts.items())])
+        for name, doc, label, counts in counters
+    ]
+    families += [
+        family_text(f"{prefix}{name}", "counter" if name.endswith("_total") else "gauge", doc, [Sample(number)])
+        for name, doc, number in numbers
+    ]
+    return "".join(families)
+
+
 def check_labels(labels: Mapping[str, str]) -> None:
     """Raise `ConfigurationError` when the name of a label is not allowed by Prometheus; `__` at the beginning is reserved there."""
     for name in labels:

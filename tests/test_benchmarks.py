@@ -36,8 +36,7 @@ def test_every_benchmark_runs_and_measures_something(backend: str) -> None:
     assert list(found) == names
     tables = {(part, name): table for part in set(names) - {"memory", "idle"} for name, table in found[part].items()}
     ratios = {(*place, name): ratio for place, table in tables.items() for name, ratio in table["ratios"].items()}
-    # the system may count no processor time of another process in so short a run; then the clock tells
-    assert {place: ratio for place, ratio in ratios.items() if not max(ratio["median"], ratio.get("wall", ratio)["median"]) > 0} == {}
+    assert {place: ratio for place, ratio in ratios.items() if not ratio["median"] > 0} == {}
     assert all(row["samples_mb"] for row in found["memory"].values())
     assert all(len(samples) == 2 for samples in found["idle"]["idle sessions"]["rows"]["ours"]["samples_mb"])
 

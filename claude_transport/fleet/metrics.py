@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from claude_transport.prometheus import Sample, family_text
+from claude_transport.prometheus import counts_text
 
 
 class FleetMetrics:
@@ -39,13 +39,4 @@ class FleetMetrics:
             ("waiting_sessions", "Sessions without a worker, as this worker saw last.", self.waiting_sessions),
             ("capacity", "The most sessions at the same time.", self.capacity),
         )
-        prefix = "claude_transport_fleet_"
-        families = [
-            family_text(f"{prefix}{name}_total", "counter", doc, [Sample(n, {label: value}) for value, n in sorted(counts.items())])
-            for name, doc, label, counts in counters
-        ]
-        families += [
-            family_text(f"{prefix}{name}", "counter" if name.endswith("_total") else "gauge", doc, [Sample(number)])
-            for name, doc, number in numbers
-        ]
-        return "".join(families)
+        return counts_text("claude_transport_fleet_", counters, numbers)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 import msgspec
 
 from claude_transport.errors import ConfigurationError
-from claude_transport.prometheus import CONTENT_TYPE, Sample, family_text
+from claude_transport.prometheus import CONTENT_TYPE, counts_text
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,16 +64,7 @@ class GatewayMetrics:
             ("detached_sessions", "Sessions whose client is away.", self.detached_sessions),
             ("half_open", "Connections that have not been admitted.", self.half_open),
         )
-        prefix = "claude_transport_gateway_"
-        families = [
-            family_text(f"{prefix}{name}_total", "counter", doc, [Sample(n, {label: value}) for value, n in sorted(counts.items())])
-            for name, doc, label, counts in counters
-        ]
-        families += [
-            family_text(f"{prefix}{name}", "counter" if name.endswith("_total") else "gauge", doc, [Sample(number)])
-            for name, doc, number in numbers
-        ]
-        return "".join(families)
+        return counts_text("claude_transport_gateway_", counters, numbers)
 
 
 _NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]{0,252}[a-z0-9_])?")
