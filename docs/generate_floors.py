@@ -46,6 +46,7 @@ WORDS: Mapping[str, str] = {
     "control": "their names",
     "background": "tasks of their own",
     "backoff": "delays",
+    "locks": "on files",
     "prometheus": "its text format",
     "launch": "what would be run",
     "protocol": "lines, messages, decisions",

@@ -26,6 +26,7 @@ FLOORS = {
     "winapi": 0,
     "backoff": 1,
     "background": 1,
+    "locks": 1,
     "prometheus": 1,
     "protocol": 1,
     "launch": 1,
