@@ -1,7 +1,7 @@
 """What the standard library does not offer on Windows: private files, locks, and questions about other processes. It is called through
 `ctypes`, which is imported by the first call.
 
-Every function may be called on every system: elsewhere it does nothing, or returns None. Job Objects are in `streams.jobs`.
+Every function may be called on every system: elsewhere it does nothing, or returns None. Job Objects are in `jobs`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TIMED_OUT: Final = 0x102
 _DENIED: Final = 5
 _EXCLUSIVE_AT_ONCE: Final = 0x1 | 0x2
 _BEHIND_EVERYTHING: Final = 0x7FFF_FFFF
-"""The upper half of the position of the byte that is locked. Windows keeps others from reading locked bytes, so it is one that no file has."""
+"""The upper half of the position of the locked byte. Windows keeps others from reading what is locked, so no file has that byte."""
 
 
 def make_private(path: str | os.PathLike[str]) -> None:

@@ -52,6 +52,7 @@ WORDS: Mapping[str, str] = {
     "protocol": "lines, messages, decisions",
     "errors": "one tree: whose fault, and would trying again help",
     "printable": "text from outside, on one line",
+    "jobs": "process trees, on Windows",
     "lazy": "names, loaded late",
     "session_store": "what a store must do",
     "winapi": "private files, on Windows",

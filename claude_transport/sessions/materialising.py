@@ -10,6 +10,7 @@ import errno
 import logging
 import os
 import shutil
+import sys
 import tempfile
 import weakref
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
@@ -20,6 +21,7 @@ import anyio
 import msgspec
 
 from claude_transport.errors import CLIConnectionError, ConfigurationError
+from claude_transport.launch import windows
 from claude_transport.locks import try_lock
 from claude_transport.printable import printable
 from claude_transport.session_store import SessionKey, SessionStore, SessionStoreEntry, SharedSessionStore, has_method
@@ -186,7 +188,7 @@ def configuration_of(env: Mapping[str, str], *, is_isolated: bool) -> dict[str, 
     """
     if is_isolated:
         return {}
-    home, chosen = env.get("HOME"), env.get("CLAUDE_CONFIG_DIR")
+    home, chosen = windows.home_folder(env, platform=sys.platform), env.get("CLAUDE_CONFIG_DIR")
     folder = Path(chosen) if chosen else Path(home, ".claude") if home else None
     found: dict[str, Path] = {}
     if folder is not None:
