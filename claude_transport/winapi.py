@@ -71,6 +71,18 @@ def resident_bytes(pid: int) -> int | None:
         api.kernel.CloseHandle(process)
 
 
+def count_handles() -> int | None:
+    """Return how many handles this process has open on Windows; None on other systems, and when Windows does not tell."""
+    if os.name != "nt":
+        return None
+    import ctypes
+
+    api = _api()
+    count = ctypes.c_uint32()
+    is_known = api.kernel.GetProcessHandleCount(api.kernel.GetCurrentProcess(), api.reference(count))
+    return count.value if is_known else None
+
+
 def lock_file(file: int) -> bool:
     """Lock an open file of Windows for its descriptor alone, without waiting. Returns False on other systems, and does nothing.
 
@@ -111,6 +123,8 @@ class _Api:
             (self.kernel, "WaitForSingleObject", number, (handle, number)),
             (self.kernel, "K32GetProcessMemoryInfo", flag, (handle, pointer, number)),
             (self.kernel, "LockFileEx", flag, (handle, number, number, number, number, pointer)),
+            (self.kernel, "GetCurrentProcess", handle, ()),
+            (self.kernel, "GetProcessHandleCount", flag, (handle, pointer)),
             (self.kernel, "CloseHandle", flag, (handle,)),
         ):
             function = getattr(library, name)
