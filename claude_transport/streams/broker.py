@@ -207,6 +207,11 @@ class Broker:
         if self._client is None:
             raise self._error()
 
+    @property
+    def is_connected(self) -> bool:
+        """True while calls can be made."""
+        return self._client is not None
+
     def _error(self) -> CLIConnectionError:
         said = self.address.without_password(f"{type(self._failure).__name__}: {self._failure}") if self._failure else "no answer"
         if type(self._failure).__name__ in ("AuthenticationError", "AuthorizationError") or "WRONGPASS" in said or "NOAUTH" in said:
