@@ -214,7 +214,8 @@ class Broker:
 
     def _error(self) -> CLIConnectionError:
         said = self.address.without_password(f"{type(self._failure).__name__}: {self._failure}") if self._failure else "no answer"
-        if type(self._failure).__name__ in ("AuthenticationError", "AuthorizationError") or "WRONGPASS" in said or "NOAUTH" in said:
+        refusals = ("AuthenticationError", "AuthenticationFailureError", "AuthenticationRequiredError", "AuthorizationError")
+        if type(self._failure).__name__ in refusals or "WRONGPASS" in said or "NOAUTH" in said:
             return AuthenticationError(f"{self.address} does not accept the user or the password")
         return CLIConnectionError(f"{self.address} cannot be reached: {said}", code="fleet.broker_unreachable")
 
