@@ -107,6 +107,7 @@ MEANINGS: Mapping[str, str] = {
     "fleet.no_worker": "The worker of a session is gone, and no other one took it in time.",
     "fleet.refused": "The broker refused a command, for example because its user may not run scripts.",
     "fleet.stale": "An entry of an older worker follows one of a newer worker: the broker has lost the change between them.",
+    "fleet.version": "The workers of a fleet, or a session, have a version of the format that is not known here. The message has both.",
     "internal": "In `doctor --json`: an error that is not from this library.",
     "link.malformed": "The peer of a link sent something that its protocol does not allow.",
     "link.numbers": "A position on a link does not follow the one before: data is missing, or was never sent.",

@@ -32,7 +32,7 @@ from claude_transport.gateway.session import ServerFields
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.printable import printable
-from claude_transport.protocol.fleet import FLEET_VERSION, Owner, SessionEnd
+from claude_transport.protocol.fleet import FLEET_VERSIONS, Owner, SessionEnd
 from claude_transport.protocol.fleet_ends import LEASE_MARGIN, LEASE_SECONDS, Claimed, WorkerEnd
 from claude_transport.protocol.fleet_placement import NODE_SECONDS, Node, Wanted, rank_nodes, wait_for_better
 from claude_transport.protocol.fleet_scripts import CLAIM, RELEASE
@@ -139,13 +139,12 @@ class FleetWorker:
         self.name: str = name or _own_name()
         self._lease = float(lease)
         self._drain_timeout = drain_timeout
-        if launch is None:
-            SubprocessTransport(self._options, command=command)  # raises now what would fail for every session
-        self._launch = launch or partial(SubprocessTransport, command=command)
+        self._launch = launch or _launch_here(self._options, command)
         self.metrics: FleetMetrics = FleetMetrics()
         self._sessions: dict[str, HostedSession] = {}
         self._claiming: set[str] = set()
         self._waiting_since: dict[str, float] = {}
+        self._strange_versions: set[int] = set()
         self._draining = False
         self._page_server = None if metrics_port is None else self._pages_at(metrics_host, metrics_port, hosts)
         self._broker: Broker | None = None
@@ -241,7 +240,7 @@ class FleetWorker:
             labels=self._labels,
             seen=now,
             draining=self._draining,
-            versions=(FLEET_VERSION,),
+            versions=FLEET_VERSIONS,
             library=_library_version(),
         )
 
@@ -351,6 +350,9 @@ class FleetWorker:
             if wanted is None:
                 await broker.command("zrem", broker.keys.sessions, [name])
                 continue
+            if wanted.version not in FLEET_VERSIONS:
+                self._leave_alone(name, wanted.version)
+                continue
             home = await broker.command("hget", broker.keys.homes, wanted.workspace) if wanted.workspace else None
             ranked = rank_nodes([*nodes, self._node(now)], wanted, now=now, home=None if home is None else text_of(home))
             patience = wait_for_better(ranked, self.name)
@@ -359,6 +361,14 @@ class FleetWorker:
             elif patience is not None and ranked:
                 await wake_node(broker, ranked[0].id)
         return mine
+
+    def _leave_alone(self, session: str, version: int) -> None:
+        """Log a session of another version, once for each version."""
+        if version not in self._strange_versions and len(self._strange_versions) < _LOOKED_AT:
+            self._strange_versions.add(version)
+            known = ", ".join(map(str, FLEET_VERSIONS))
+            said = "session %s waits, and has version %d of the format of a fleet; this worker reads version %s, and leaves it to others"
+            logger.warning(said, printable(session, at_most=64), version, known)
 
     async def _serve_one(self, session: str, wanted: Wanted) -> None:
         """Claim a session, run it, and forget it. No error leaves here: it concerns this session only."""
@@ -511,6 +521,11 @@ class FleetWorker:
         raise TurnedAway("auth", "a token is needed, or this one is not accepted")
 
 
+def _launch_here(options: ClaudeOptions, command: Sequence[str] | None) -> Callable[[ClaudeOptions], Transport]:
+    SubprocessTransport(options, command=command)  # raises now what would fail for every session
+    return partial(SubprocessTransport, command=command)
+
+
 def _check(*, capacity: object, labels: object, lease: object, metrics_port: object) -> None:
     """Raise `ConfigurationError` for a value that cannot be used."""
     if isinstance(capacity, bool) or not isinstance(capacity, int) or not 0 < capacity <= _MAX_KEYS:
@@ -595,12 +610,17 @@ def trace_of(trace: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name in _TRACE_FIELDS if _TRACE_VALUE.fullmatch(value := trace.get(name, ""))}
 
 
+class _Versioned(msgspec.Struct):
+    version: int = 1
+
+
 def decode_wanted(data: bytes) -> Wanted | None:
-    """Return what a session needs; None for what no client has written."""
+    """Return what a session needs; None for what no client has written. Of a version that is not known, it has the version only."""
     if len(data) > _MAX_WANTED_BYTES:
         return None
     try:
-        return msgspec.json.decode(data, type=Wanted)
+        version = msgspec.json.decode(data, type=_Versioned).version
+        return msgspec.json.decode(data, type=Wanted) if version in FLEET_VERSIONS else Wanted(version=version)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
