@@ -122,6 +122,7 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "fleet.hosted": "One session, from claim to end; it changes with the ends of a session, the worker with placement.",
     "gateway.asgi": "Public behind its door; only programs with an ASGI server import it.",
     "gateway.link_session": "Sessions that outlive a connection; it changes with the link protocol.",
+    "gateway.page_server": "A listener for pages alone, from the parts of a gateway's own; only a worker with a metrics port loads it.",
     "inspection.codex_lanes": "What a tape of Codex says, loaded only for such a tape.",
     "inspection.live": "A timeline that goes on; it changes with the live page, and `timeline` with the lanes.",
     "interop.agent_sdk.translation": "Options and callbacks of the official SDK: changes with the options; `adapting` with the transport.",
