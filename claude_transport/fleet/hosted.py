@@ -209,6 +209,7 @@ class HostedSession:
             except TransportClosed:
                 return  # the process has ended, and `_pump()` finds out how
             self.end.fed()
+            self._carrier.wake()
             self._changed.fire()
 
     async def _feed_one(self, arrival: Arrival) -> None:

@@ -158,7 +158,7 @@ class FleetConnectable(ByteStreamConnectable):
         if request.session is None:
             session = secrets.token_hex(8)
             wanted = msgspec.json.encode(request.wanted)
-            fields: list[Any] = ["q", wanted]
+            fields: list[Any] = ["q", wanted, "cw", self._window]
             if request.keep:
                 fields += ["kp", request.keep]
             if request.token is not None:
@@ -169,7 +169,7 @@ class FleetConnectable(ByteStreamConnectable):
             return session, ClientEnd(f"1.{nonce}", window=self._window), True
         session = request.session
         shown = "" if request.token is None else prove(request.token, f"attach {session}")
-        answer = await broker.script(ATTACH, [broker.keys.meta(session)], [nonce, lease, shown])
+        answer = await broker.script(ATTACH, [broker.keys.meta(session)], [nonce, lease, shown, self._window])
         match text_of(answer[0]):
             case "GONE":
                 raise UsageError(

@@ -40,6 +40,7 @@ decode_line = msgspec.json.Decoder(Line).decode
 class Watch(Protocol):
     """What notes what happens, and checks it. See `Ledger`."""
 
+    def skipped(self, taken: int) -> None: ...
     def claimed(self, hosted: Hosted) -> None: ...
     def fed(self, hosted: Hosted, line: Line) -> None: ...
     def synced(self, token: str) -> None: ...
@@ -591,6 +592,7 @@ class Worker:
                 if wanted.workspace:
                     broker.set_in(broker.homes, wanted.workspace, self.machine.name)
                 answer.append(self._numbers())
+                self._ledger_of(name)[0].skipped(answer[1]["wi"])
             return answer
 
         def done(answer: list[Any]) -> None:
