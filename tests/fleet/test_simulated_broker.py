@@ -184,9 +184,11 @@ class Both:
             self._number(name, "ci" if side == Side.WORKER else "wo"),
             seen,
             self._number(name, "wi" if side == Side.WORKER else "co"),
-            *(self.rng.randrange(4) for _ in range(3)),
-            self._fed(side),
-            self.rng.randrange(6),
+            begun=self.rng.randrange(4),
+            over=self.rng.randrange(4),
+            stored=self.rng.randrange(4),
+            fed=self._fed(side),
+            heard=self.rng.randrange(6),
         )
         known = (call.cursor, seen, call.taken, call.begun, call.over, call.stored, _or_empty(call.fed), call.heard)
         return self.model.sync(name, call), self.real.script(scripts.SYNC, [self.keys.meta(name)], side.value, call.token, *known)
