@@ -205,6 +205,25 @@ def test_the_tests_run_on_every_system_and_every_supported_python() -> None:
     assert matrix["system"] == ["ubuntu-latest", "macos-latest", "windows-latest"]
 
 
+@pytest.mark.parametrize("name", ["everything", "systems", "lowest"])
+def test_a_job_installs_what_the_tests_fail_without_where_ci_is_set(name: str) -> None:
+    """`.ci/run` installs it only as root, which the user of a hosted runner is not."""
+    job = loaded(ROOT / ".github/workflows/tests.yml")["jobs"][name]
+    needed = set(re.findall(r"--no-install-recommends (.*)$", (ROOT / ".ci/run").read_text("utf-8"), re.MULTILINE))
+    words = {word for line in needed for word in line.split()} - {"python3-venv", "chromium"}  # the image has these
+    assert len(words) > 4
+    installed = next(step for step in job["steps"] if "apt-get install" in step.get("run", ""))
+    assert words <= set(installed["run"].split())
+    assert job["steps"].index(installed) < len(job["steps"]) - 1
+
+
+def test_only_on_linux_with_every_program_a_missing_one_is_an_error() -> None:
+    jobs = loaded(ROOT / ".github/workflows/tests.yml")["jobs"]
+    assert "env" not in jobs["everything"]
+    assert jobs["systems"]["env"]["CI"] == "${{ matrix.system == 'ubuntu-latest' && 'true' || '' }}"
+    assert jobs["lowest"]["env"]["CI"] == ""
+
+
 def test_every_session_that_a_workflow_runs_is_one_of_nox() -> None:
     source = (ROOT / "noxfile.py").read_text("utf-8")
     named = {
