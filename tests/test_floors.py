@@ -20,12 +20,14 @@ ROOT = Path(__file__).parent.parent / PACKAGE
 # The first component below the package is the unit that has a floor. A new unit must be given one here, on purpose.
 FLOORS = {
     "errors": 0,
+    "jobs": 0,
     "lazy": 0,
     "printable": 0,
     "session_store": 0,
     "winapi": 0,
     "backoff": 1,
     "background": 1,
+    "locks": 1,
     "prometheus": 1,
     "protocol": 1,
     "launch": 1,
@@ -139,7 +141,6 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "observing.remote": "The client's end over HTTP; a session of this process never loads it.",
     "streams.http": "One request of HTTP on a stream; it changes with HTTP, and `observing` with the events.",
     "streams.launched": "A remote process as a byte stream; `SubprocessTransport` chooses between it and a local one.",
-    "streams.jobs": "How Windows ends a process tree; it changes with that system's functions, which no other system loads.",
     "streams.overlapped": "How sockets are waited for on one event loop of Windows, and loaded only there.",
     "streams.windows": "How processes are watched and ended on Windows, which no other system loads.",
     "streams.watching": "What a child has the event loop watch without tasks; it changes with the event loops.",
