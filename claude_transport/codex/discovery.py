@@ -63,9 +63,10 @@ def find_codex(
     Raises:
         CLINotFoundError: there is no binary. `searched` of the error lists every place.
         NotExecutableError: the explicitly chosen file exists, but cannot be executed.
+        ConfigurationError: `explicit` is no path.
     """
     env = os.environ if env is None else env
-    found = find_chosen(explicit, env=env, variable=PATH_VARIABLE, platform=platform)
+    found = find_chosen(explicit, option="codex_path", env=env, variable=PATH_VARIABLE, platform=platform)
     if found is None:
         home = home_of(env, home, platform=platform)
         found = find_first("codex", _candidates(env, home, platform, machine), advice=ADVICE, platform=platform)

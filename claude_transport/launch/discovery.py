@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
-from claude_transport.errors import CLINotFoundError, NotExecutableError
+from claude_transport.errors import CLINotFoundError, ConfigurationError, NotExecutableError
 from claude_transport.launch import windows
 from claude_transport.printable import printable
 
@@ -86,9 +86,10 @@ def find_cli(
     Raises:
         CLINotFoundError: there is no binary. `searched` of the error lists every place.
         NotExecutableError: the explicitly chosen file exists, but cannot be executed.
+        ConfigurationError: `explicit` is no path.
     """
     env = os.environ if env is None else env
-    chosen = find_chosen(explicit, env=env, variable=PATH_VARIABLE, platform=platform)
+    chosen = find_chosen(explicit, option="cli_path", env=env, variable=PATH_VARIABLE, platform=platform)
     if chosen is not None:
         return chosen
     bundled = find_bundled_directory() if bundled is None else Path(bundled)
@@ -96,11 +97,16 @@ def find_cli(
     return find_first("claude", _candidates(env, home, bundled, platform), advice=ADVICE, platform=platform)
 
 
-def find_chosen(explicit: str | PathLike[str] | None, *, env: Mapping[str, str], variable: str, platform: str = sys.platform) -> CLI | None:
+def find_chosen(
+    explicit: str | PathLike[str] | None, *, option: str, env: Mapping[str, str], variable: str, platform: str = sys.platform
+) -> CLI | None:
     """Return the binary that `explicit`, or else `variable` of `env`, names; None when neither is set.
 
-    A path that does not work raises `CLINotFoundError` or `NotExecutableError`: nothing else is tried.
+    A path that does not work raises `CLINotFoundError` or `NotExecutableError`: nothing else is tried. What is no path raises a
+    `ConfigurationError` that names `option`.
     """
+    if not (explicit is None or isinstance(explicit, str | PathLike)):
+        raise ConfigurationError(f"{option} is a path, not {type(explicit).__name__}; give the path of the binary as a str", option=option)
     for chosen, source in ((explicit, "explicit path"), (env.get(variable) or None, variable)):
         if chosen is not None:
             return _chosen(os.fspath(chosen), source, env, platform)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from claude_transport.errors import CLINotFoundError, NotExecutableError
+from claude_transport.codex.discovery import find_codex
+from claude_transport.errors import CLINotFoundError, ConfigurationError, NotExecutableError
 from claude_transport.launch.discovery import CLI, PATH_VARIABLE, find_bundled_directory, find_cli, read_cli_version, remember_cli_version
 
 
@@ -54,6 +56,14 @@ def test_a_wrong_explicit_path_is_an_error_and_never_a_reason_to_look_further(wo
     assert caught.value.searched == (f"explicit path: {world['explicit']} (not there)",)
     assert "cli_path" not in caught.value.advice
     assert "explicit path" in caught.value.advice
+
+
+@pytest.mark.parametrize(("find", "option"), [(find_cli, "cli_path"), (find_codex, "codex_path")])
+@pytest.mark.parametrize("given", [7, b"/bin/claude", ["claude"]])
+def test_what_is_no_path_is_refused_with_the_name_of_the_option(find: Any, option: str, given: Any) -> None:
+    with pytest.raises(ConfigurationError, match=f"{option} is a path, not {type(given).__name__}") as refused:
+        find(given, env={})
+    assert refused.value.option == option
 
 
 def test_a_wrong_variable_is_an_error_that_names_it(world: dict[str, Path], tmp_path: Path) -> None:
