@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 from typing import Any
@@ -15,10 +16,8 @@ from claude_transport.streams.broker import Broker, BrokerAddress
 
 async def call(client: Any) -> None:
     """Make a call, which may fail: the client may have ended."""
-    try:
+    with contextlib.suppress(Exception):  # of coredis or of anyio
         await client.ping()
-    except Exception as exc:  # noqa: BLE001 - anything that coredis or anyio raises
-        assert not isinstance(exc, AssertionError)
 
 
 async def test_a_connection_that_is_cancelled_after_any_step_leaves_nothing_open(broker: BrokerServer) -> None:
@@ -39,12 +38,11 @@ async def test_a_connection_that_is_cancelled_after_any_step_leaves_nothing_open
 async def test_a_client_that_ends_while_calls_connect_leaves_nothing_open(broker: BrokerServer) -> None:
     for steps in range(20):
         client = BrokerAddress(broker.url).client()
-        async with anyio.create_task_group() as tasks:
-            async with client:
-                await client.ping()
-                for _ in range(3):
-                    tasks.start_soon(call, client)
-                for _ in range(steps):
-                    await anyio.lowlevel.checkpoint()
+        async with anyio.create_task_group() as tasks, client:
+            await client.ping()
+            for _ in range(3):
+                tasks.start_soon(call, client)
+            for _ in range(steps):
+                await anyio.lowlevel.checkpoint()
         del client, tasks
         gc.collect()  # what was left open warns now
