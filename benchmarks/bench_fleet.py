@@ -143,19 +143,25 @@ async def connected(transports: Sequence[Transport]) -> AsyncIterator[None]:
 
 async def measure(transports: Sequence[Transport], processes: dict[str, subprocess.Popen[bytes]], *, batches: int) -> dict[str, Any]:
     """Let all programs say their lines at once, then ping all of them; figures by name."""
-    before = (time.perf_counter(), time.process_time(), *map(used, processes.values()))
+    trips: list[float] = []
+
+    def read() -> list[float]:
+        return [time.perf_counter(), time.process_time(), *map(used, processes.values())]
+
+    times = [read()]
     async with anyio.create_task_group() as tasks:
         for transport in transports:
             tasks.start_soon(read_all, transport, 32 * batches)
-    after = (time.perf_counter(), time.process_time(), *map(used, processes.values()))
-    lines = len(transports) * 32 * batches
-    wall, *costs = (now - then for now, then in zip(after, before, strict=True))
-    figures: dict[str, Any] = {"lines_per_second": round(lines / wall)}
-    figures |= {f"{name}_us_per_line": round(cost / lines * 1e6, 2) for name, cost in zip(("client", *processes), costs, strict=True)}
-    trips: list[float] = []
+    times.append(read())
     async with anyio.create_task_group() as tasks:
         for number, transport in enumerate(transports):
             tasks.start_soon(ping, transport, trips, PERIOD * number / len(transports))
+    times.append(read())
+    lines = len(transports) * 32 * batches
+    figures: dict[str, Any] = {"lines_per_second": round(lines / (times[1][0] - times[0][0]))}
+    for what, count, (before, after) in (("line", lines, times[:2]), ("trip", len(trips), times[1:])):
+        for name, then, now in zip(("client", *processes), before[1:], after[1:], strict=True):
+            figures[f"{name}_us_per_{what}"] = round((now - then) / count * 1e6, 2)
     trips.sort()
     return figures | {"trip_p50_ms": round(trips[len(trips) // 2] * 1e3, 2), "trip_p99_ms": round(trips[int(len(trips) * 0.99)] * 1e3, 2)}
 
