@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
+from claude_transport.protocol.fleet import FLEET_VERSION, FLEET_VERSIONS
+
 NODE_SECONDS: Final = 15.0
 """Seconds after its last heartbeat at which a worker counts as gone."""
 
@@ -69,6 +71,19 @@ def decode_node(data: bytes) -> Node | None:
 def may_have(node: Node, wanted: Wanted) -> bool:
     """Return whether `node` can run the session at all: it has every label, and reads the format."""
     return set(wanted.labels) <= set(node.labels) and wanted.version in node.versions
+
+
+def agree_version(nodes: Iterable[Node], wanted: Wanted, *, now: float) -> int | None:
+    """Return the version of the format with which a client of this library begins a session.
+
+    It is the newest one that all workers with the labels read, so that each of them can take the session over; else the newest one that
+    any of them reads. None when no worker reads a version of this library. Without any worker it is the newest one of this library.
+    """
+    here = [each for each in nodes if set(wanted.labels) <= set(each.labels) and not each.draining and now - each.seen < NODE_SECONDS]
+    if not here:
+        return FLEET_VERSION
+    common = set(FLEET_VERSIONS).intersection(*(each.versions for each in here))
+    return max(common or set(FLEET_VERSIONS).intersection(read for each in here for read in each.versions), default=None)
 
 
 def rank_nodes(nodes: Iterable[Node], wanted: Wanted, *, now: float, home: str | None = None) -> list[Node]:

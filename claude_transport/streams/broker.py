@@ -31,6 +31,7 @@ from claude_transport.errors import (
     ConnectionLost,
     ProtocolError,
 )
+from claude_transport.printable import printable
 from claude_transport.protocol.fleet import (
     Append,
     Appended,
@@ -194,7 +195,7 @@ class Broker:
 
         Raises:
             AuthenticationError: the server does not accept the user or the password.
-            CLIConnectionError: the server was not reached within `timeout` seconds.
+            CLIConnectionError: the server was not reached within `timeout` seconds, or is a node of a cluster (`fleet.cluster`).
         """
         self._task = BackgroundTask.spawn(self._run, name=f"broker {self.address}", at_end=self._changed.fire)
         try:
@@ -207,9 +208,25 @@ class Broker:
         if self._client is None:
             raise self._error()
 
+    @property
+    def is_connected(self) -> bool:
+        """True while calls can be made."""
+        return self._client is not None
+
+    def _refuse_mode(self, greeting: Any) -> None:
+        """Raise `CLIConnectionError` for a node of a cluster: one call reads the streams of many sessions, which are on many nodes."""
+        mode = text_of(greeting.get(b"mode", b"standalone")) if isinstance(greeting, dict) else "standalone"
+        if mode != "standalone":
+            what = "a node of a cluster" if mode == "cluster" else f"no server for data (its mode is {printable(mode, at_most=32)})"
+            message = f"{self.address} is {what}: a fleet needs one primary without cluster mode (cluster-enabled no)"
+            raise CLIConnectionError(message, code="fleet.cluster", retryable=False)
+
     def _error(self) -> CLIConnectionError:
+        if isinstance(self._failure, CLIConnectionError):
+            return self._failure
         said = self.address.without_password(f"{type(self._failure).__name__}: {self._failure}") if self._failure else "no answer"
-        if type(self._failure).__name__ in ("AuthenticationError", "AuthorizationError") or "WRONGPASS" in said or "NOAUTH" in said:
+        refusals = ("AuthenticationError", "AuthenticationFailureError", "AuthenticationRequiredError", "AuthorizationError")
+        if type(self._failure).__name__ in refusals or "WRONGPASS" in said or "NOAUTH" in said:
             return AuthenticationError(f"{self.address} does not accept the user or the password")
         return CLIConnectionError(f"{self.address} cannot be reached: {said}", code="fleet.broker_unreachable")
 
@@ -228,7 +245,8 @@ class Broker:
             try:
                 async with self.address.client() as client:
                     with anyio.fail_after(CALL_TIMEOUT):
-                        await client.ping()
+                        self._refuse_mode(await client.hello())
+                        await client.ping()  # a server that reads its file says so now
                     self._client, self._failure, retry = client, None, 0
                     self._changed.fire()
                     while self._client is client and not self._closing:
@@ -327,16 +345,16 @@ class Broker:
             case Append():
                 stream = self.keys.outgoing(session) if call.side == Side.WORKER else self.keys.incoming(session)
                 args: list[Any] = [call.side.value, call.token, call.first]
-                args += ("" if each is None else each for each in (call.turns, call.stored))
+                args += map(_or_empty, (call.turns, call.stored, call.fed))
                 for kind, data in call.entries:
                     args += (kind, data)
                 return _reply(call, await self.script(APPEND, [meta, stream], args))
             case Take():
                 stream = self.keys.incoming(session) if call.side == Side.WORKER else self.keys.outgoing(session)
-                turns = "" if call.turns is None else call.turns
-                return _reply(call, await self.script(TAKE, [meta, stream], [call.side.value, call.token, call.upto, turns]))
+                told = [call.upto, _or_empty(call.turns), _or_empty(call.fed)]
+                return _reply(call, await self.script(TAKE, [meta, stream], [call.side.value, call.token, *told]))
             case Sync():
-                known = [call.cursor, call.seen, call.taken, call.begun, call.over, call.stored]
+                known = [call.cursor, call.seen, call.taken, call.begun, call.over, call.stored, _or_empty(call.fed), call.heard]
                 return _reply(call, await self.script(SYNC, [meta], [call.side.value, call.token, *known]))
             case Renew():
                 return _reply(call, await self.script(RENEW, [meta], [call.side.value, call.token, int(call.seconds * 1000)]))
@@ -360,6 +378,11 @@ def _is_of_the_broker(failure: Exception) -> bool:
     return isinstance(failure, gone) or failure.__class__ is RuntimeError
 
 
+def _or_empty(value: int | None) -> int | str:
+    """Return a number as a script gets it."""
+    return "" if value is None else value
+
+
 def _reply(call: Call, answer: list[Any]) -> Reply:
     try:
         word, rest = text_of(answer[0]), answer[1:]
@@ -371,11 +394,11 @@ def _reply(call: Call, answer: list[Any]) -> Reply:
             return Gap(int(rest[0]), int(rest[1]))
         match call:
             case Append():
-                return Appended(int(rest[0]), int(rest[1]))
+                return Appended(int(rest[0]), int(rest[1]), int(rest[2]))
             case Take():
-                return Taken()
+                return Taken(int(rest[0]))
             case Sync():
-                return Synced(text_of(rest[0]), int(rest[1]), int(rest[2]), int(rest[3]))
+                return Synced(text_of(rest[0]), int(rest[1]), int(rest[2]), int(rest[3]), int(rest[4]))
             case Renew():
                 return Renewed(int(rest[0]) / 1000, stop=bool(rest[1]))
     except (IndexError, TypeError, ValueError) as exc:

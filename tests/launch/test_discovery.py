@@ -146,6 +146,15 @@ def test_on_windows_native_programs_come_before_batch_files_and_npm_scripts_do_n
     assert find_cli(env=env, home=tmp_path, bundled=tmp_path, platform="win32").path == str(tmp_path / "b/claude.exe")
 
 
+def test_on_windows_the_case_of_a_variable_and_quotes_on_its_path_do_not_matter(tmp_path: Path) -> None:
+    right = make(tmp_path / "a/claude.exe")
+    found = find_cli(env={"Path": f'"{tmp_path}/a";.'}, home=tmp_path, bundled=tmp_path, platform="win32")
+    assert (found.path, found.source) == (str(right), "PATH")
+    right = make(tmp_path / "npm/claude.cmd")
+    found = find_cli(env={"AppData": str(tmp_path)}, home=tmp_path, bundled=tmp_path, platform="win32")
+    assert (found.path, found.source) == (str(right), "well-known place")
+
+
 def test_on_windows_the_installers_places_are_looked_at_with_a_short_path(tmp_path: Path) -> None:
     right = make(tmp_path / "npm/claude.cmd")
     found = find_cli(env={"APPDATA": str(tmp_path), "USERPROFILE": str(tmp_path / "u")}, bundled=tmp_path / "b", platform="win32")
