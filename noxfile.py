@@ -44,7 +44,9 @@ def run(session: nox.Session, program: str, *arguments: str, env: Mapping[str, s
     """Run a program of the environment that the sessions of CI share."""
     programs = session.cache_dir.parent / "checks" / ("Scripts" if sys.platform == "win32" else "bin")
     path = os.pathsep.join([str(programs), os.environ.get("PATH", "")])
-    session.run(str(programs / program), *arguments, env={"PATH": path, **(env or {})}, external=True, silent=silent)
+    # Each worker of pytest would compile all tests again where the machine forbids .pyc files.
+    environment = {"PATH": path, "PYTHONDONTWRITEBYTECODE": "", **(env or {})}
+    session.run(str(programs / program), *arguments, env=environment, external=True, silent=silent)
 
 
 def run_pytest(session: nox.Session, *arguments: str) -> None:

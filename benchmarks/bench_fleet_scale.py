@@ -46,8 +46,9 @@ class Steady(Program):  # type: ignore[misc]
             return
         self._asleep_until = self.world.now + self.world.rng.expovariate(1 / self.think)
         driver.machine.after(self._asleep_until - self.world.now + 0.001, driver.kick)
-        driver.end.writer.put(encode_line(Line("user", n=len(self.ledger.lines))) + b"\n")
-        self.ledger.sent(driver.end, is_prompt=True)
+        data = encode_line(Line("user", n=len(self.ledger.lines))) + b"\n"
+        driver.end.writer.put(data)
+        self.ledger.sent(driver.end, is_prompt=True, size=len(data))
         self._open += 1
         driver.append()
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import anyio
 import msgspec
 
-from claude_transport.errors import ClaudeTransportError, ConnectionLost, ProcessError, TransportClosed, TruncatedStream
+from claude_transport.errors import ClaudeTransportError, ConnectionLost, ProcessError, ReplayGap, TransportClosed, TruncatedStream
 from claude_transport.gateway.door import Allowance, GatewayLimits
 from claude_transport.gateway.session import ServerFields
 from claude_transport.gateway.turned_away import TurnedAway
@@ -84,13 +84,19 @@ class HostedSession:
         self._bye = anyio.Event()
         self._lost: ClaudeTransportError | None = None
         self._setup: list[bytes] = []
+        self._gap: ReplayGap | None = None
+        self._is_deaf = False
 
     # What the worker calls.
 
     @property
     def reads_from(self) -> str | None:
-        """The id of the last entry of `in` that was read; None while nothing can be read: both streams have to be compared first."""
-        return f"{self.end.reader.cursor}-0" if self._carrier.is_current and self._lost is None else None
+        """The id of the last entry of `in` that was read; None while nothing can be read.
+
+        Both streams have to be compared first, or what was read has ended the session.
+        """
+        may_read = self._carrier.is_current and self._lost is None and not self._is_deaf
+        return f"{self.end.reader.cursor}-0" if may_read else None
 
     @property
     def ended(self) -> str:
@@ -117,6 +123,9 @@ class HostedSession:
                     self._bye.set()
             if self.end.waiting_bytes > 4 * self._limits.line_bytes:
                 raise TurnedAway("line_too_long", "the client has not waited for the process to take its input")
+        except ReplayGap as exc:  # a worker that has taken this one's place lets the broker forget what it has taken: ask first
+            self._gap, self._is_deaf = exc, True
+            self.renew_soon()
         except ClaudeTransportError as exc:
             self.refuse(exc)
         self._changed.fire()
@@ -125,6 +134,7 @@ class HostedSession:
         """End the session because of what the client sent."""
         reason = exc.reason if isinstance(exc, TurnedAway) else "malformed"
         logger.warning("session %s: %s", self.id, printable(exc))
+        self._is_deaf = True
         self.stop(SessionEnd(code=reason, error=printable(exc, at_most=500)))
 
     def wake(self) -> None:
@@ -193,6 +203,7 @@ class HostedSession:
     async def _feed(self) -> None:
         """Give the process the client's input, once it is written down that it was taken."""
         for line in self._setup:
+            await self._lease_holds()
             await self.transport.write(line)
         while True:
             call = self.end.take_call()
@@ -209,10 +220,17 @@ class HostedSession:
             except TransportClosed:
                 return  # the process has ended, and `_pump()` finds out how
             self.end.fed()
+            self._carrier.wake()
             self._changed.fire()
+
+    async def _lease_holds(self) -> None:
+        """Wait until the process may get input. A renewal wakes this, and the loss of the session ends it."""
+        while not self.end.lease.holds(anyio.current_time()):
+            await self._changed.wait()
 
     async def _feed_one(self, arrival: Arrival) -> None:
         if arrival.kind == Kind.EOF:
+            await self._lease_holds()
             await self.transport.end_input()
         elif arrival.kind == Kind.DATA:
             data = arrival.data
@@ -224,6 +242,7 @@ class HostedSession:
             await self._allowance.spend(len(data))
             await self._remember_setup(data)
             merged = self._fields.merged(lines)
+            await self._lease_holds()  # the allowance and the broker may have taken long
             await self.transport.write(data if merged is lines else b"\n".join(merged) + b"\n")
 
     async def _remember_setup(self, data: bytes) -> None:
@@ -256,10 +275,14 @@ class HostedSession:
         """Renew the lease in time. Ends the session when its client is gone for good, or when it was asked to stop."""
         lease = self.end.lease
         while True:
-            with anyio.CancelScope(deadline=lease.renew_at):
-                await self._renew_soon.wait()
+            if self._gap is None:
+                with anyio.CancelScope(deadline=lease.renew_at):
+                    await self._renew_soon.wait()
             if not await self._carrier.carry_out(self.end.renew_call(lease.seconds)):
                 continue
+            if self._gap is not None:
+                self.refuse(self._gap)
+                self._gap = None
             if self.end.should_stop:
                 self.stop(SessionEnd(code="stopped", error="the session was stopped"))
             elif self.end.others_lease is not None and self.end.others_lease < 0:

@@ -138,7 +138,8 @@ def epoch_of(token: str) -> int:
 class Append(msgspec.Struct, frozen=True, tag=True):
     """Add `entries` to the stream that `side` writes, the first with the number `first`.
 
-    `turns` says how many turns are over after them, and `stored` of how many the transcript is stored; None changes nothing.
+    `turns` says how many turns are over after them, `stored` of how many the transcript is stored, and `fed` which entry of the client was
+    the last that the process has received; None changes nothing.
     """
 
     side: Side
@@ -147,22 +148,30 @@ class Append(msgspec.Struct, frozen=True, tag=True):
     entries: Sequence[tuple[str, bytes]]
     turns: int | None = None
     stored: int | None = None
+    fed: int | None = None
 
 
 class Take(msgspec.Struct, frozen=True, tag=True):
-    """Say that `side` takes the entries up to `upto` of the stream that it reads, and that `turns` turns have begun, or None."""
+    """Say that `side` takes the entries up to `upto` of the stream that it reads, and that `turns` turns have begun, or None.
+
+    A worker also says `fed`: its process has received the entries up to this one.
+    """
 
     side: Side
     token: str
     upto: int
     turns: int | None = None
+    fed: int | None = None
 
 
 class Sync(msgspec.Struct, frozen=True, tag=True):
     """Compare both streams after a lost connection: `side` has read up to `cursor`, from a writer with the token `seen`.
 
     What was acknowledged is said again, because the broker may have lost it: `side` has taken the entries up to `taken`, and of its turns
-    `begun` have begun, `over` are over and `stored` are stored.
+    `begun` have begun, `over` are over and `stored` are stored. A worker also says `fed`, as with `Take`.
+
+    When the broker has lost entries that were read, they count as taken, because nothing can bring them back under their numbers. Then
+    `heard` turns have begun: all those of which the prompt was read.
     """
 
     side: Side
@@ -173,6 +182,8 @@ class Sync(msgspec.Struct, frozen=True, tag=True):
     begun: int = 0
     over: int = 0
     stored: int = 0
+    fed: int | None = None
+    heard: int = 0
 
 
 class Renew(msgspec.Struct, frozen=True, tag=True):
@@ -187,23 +198,34 @@ Call: TypeAlias = Append | Take | Sync | Renew
 
 
 class Appended(msgspec.Struct, frozen=True, tag=True):
-    """The stream ends with `last`, and its reader has taken the entries up to `taken`."""
+    """The stream ends with `last`. Its reader has taken the entries up to `taken`, and used those up to `used`.
+
+    A process uses input when it receives it, which may be long after its worker has taken it. A client uses what it takes at once, and so
+    does a worker that does not tell what its process has received: then `used` is None.
+    """
 
     last: int
     taken: int
+    used: int | None = None
 
 
 class Taken(msgspec.Struct, frozen=True, tag=True):
-    """The take is written down."""
+    """The take is written down. The client waits when the process has not received `window` bytes; 0 when this is not known."""
+
+    window: int = 0
 
 
 class Synced(msgspec.Struct, frozen=True, tag=True):
-    """The other end has `token`, and began behind the number `base`. Our own stream ends with `last`, of which `taken` are taken."""
+    """The other end has `token`, and began behind the number `base`.
+
+    Our own stream ends with `last`, of which `taken` are taken and `used` are used, as in `Appended`.
+    """
 
     token: str
     base: int
     last: int
     taken: int
+    used: int | None = None
 
 
 class Renewed(msgspec.Struct, frozen=True, tag=True):
@@ -267,7 +289,7 @@ class FleetWriter:
     Args:
         last: the last number of the stream.
         taken: how many of them the reader has taken.
-        window: bytes that the writer may be ahead of the reader.
+        window: bytes that the writer may be ahead of what the reader has used.
         keep_bytes: bytes that are kept for a broker that loses its last second.
         keep_seconds: seconds for which an appended entry is kept.
     """
@@ -282,6 +304,7 @@ class FleetWriter:
         keep_seconds: float = KEEP_SECONDS,
     ) -> None:
         self._kept: deque[_Kept] = deque()
+        self._unused: deque[tuple[int, int]] = deque()  # (number, bytes) of the entries that the reader has not used
         self._last = last  # of what was put
         self._said = last  # of what the broker has
         self._first = last + 1  # of what is kept
@@ -290,7 +313,7 @@ class FleetWriter:
         self._keep_bytes = keep_bytes
         self._keep_seconds = keep_seconds
         self._kept_bytes = 0
-        self._ahead = 0  # bytes that the reader has not taken
+        self._ahead = 0  # bytes that the reader has not used
         self._in_flight = 0  # number of the last entry of an append without an answer
         self._sent = last  # of what was in an append: the broker may have it, so nothing may be joined to it
 
@@ -321,7 +344,7 @@ class FleetWriter:
 
     @property
     def has_room(self) -> bool:
-        """True while more may be put: neither the reader nor the disk of the broker is too far behind."""
+        """True while more may be put: neither the use of it nor the disk of the broker is too far behind."""
         return self._ahead < self._window and self._kept_bytes < self._keep_bytes
 
     @property
@@ -340,6 +363,7 @@ class FleetWriter:
         if tail is not None and tail.number > self._sent and tail.kind == Kind.DATA and len(tail.data) + len(data) <= JOIN_BYTES:
             tail.data += data
             self._count(len(data))
+            self._unused[-1] = (tail.number, len(tail.data))
             return
         while len(data) > MAX_ENTRY_BYTES:
             end = data.rfind(b"\n", 0, MAX_ENTRY_BYTES) + 1
@@ -354,6 +378,7 @@ class FleetWriter:
     def _add(self, kind: Kind, data: bytes) -> None:
         self._last += 1
         self._kept.append(_Kept(self._last, kind, data))
+        self._unused.append((self._last, len(data)))
         self._count(len(data))
 
     def _count(self, size: int) -> None:
@@ -380,13 +405,13 @@ class FleetWriter:
             self._sent = max(self._sent, self._in_flight)
         return self._said + 1, entries
 
-    def appended(self, last: int, taken: int, *, now: float) -> None:
-        """Note the broker's answer: it has the entries up to `last`, and the reader has taken those up to `taken`."""
+    def appended(self, last: int, taken: int, *, now: float, used: int | None = None) -> None:
+        """Note the broker's answer: it has the entries up to `last`, of which the reader has taken and used some: see `note_taken()`."""
         for at in range(max(self._said + 1 - self._first, 0), min(last + 1 - self._first, len(self._kept))):
             self._kept[at].appended_at = now
         self._said = max(self._said, min(last, self._last))
         self._in_flight = 0
-        self.note_taken(taken, now=now)
+        self.note_taken(taken, now=now, used=used)
 
     def unanswered(self) -> None:
         """Note that the connection was lost: the entries in flight are said again, under their numbers."""
@@ -405,12 +430,18 @@ class FleetWriter:
             self._kept[at].appended_at = None
         self._said = min(self._said, last)
 
-    def note_taken(self, taken: int, *, now: float) -> None:
-        """Note how far the reader is, and forget what neither the reader nor the broker's disk can need any more."""
-        taken = min(taken, self._last)
-        for at in range(max(self._taken + 1 - self._first, 0), min(taken + 1 - self._first, len(self._kept))):
-            self._ahead -= len(self._kept[at].data)
-        self._taken = max(self._taken, taken)
+    def note_taken(self, taken: int, *, now: float, used: int | None = None) -> None:
+        """Note how far the reader is, and forget what neither the reader nor the broker's disk can need any more.
+
+        Args:
+            taken: the last number that the reader has taken: no reader takes the entries up to it again.
+            now: the time.
+            used: the last number that it has used: the window is free of the entries up to it. None is the same as `taken`.
+        """
+        used = min(taken if used is None else used, self._said)
+        while self._unused and self._unused[0][0] <= used:
+            self._ahead -= self._unused.popleft()[1]
+        self._taken = max(self._taken, min(taken, self._last))
         while self._kept:
             oldest = self._kept[0]
             is_safe = oldest.appended_at is not None and now - oldest.appended_at >= self._keep_seconds

@@ -60,6 +60,11 @@ _STATE: Final = b'"session_state_changed"'
 _IDLE: Final = re.compile(rb'"state"\s*:\s*"idle"')
 
 
+def _prompts_in(arrival: Arrival) -> int:
+    """Return how many turns begin with what has arrived."""
+    return sum(bool(_PROMPT.search(line)) for line in arrival.data.split(b"\n")) if arrival.kind == Kind.DATA else 0
+
+
 class FleetEnd:
     """What both ends have in common: a writer, a reader, and a token with which the broker lets them write."""
 
@@ -103,7 +108,7 @@ class FleetEnd:
         raise_refusal(reply, token=self.token)
         match reply:
             case Appended() if isinstance(call, Append):
-                self.writer.appended(reply.last, reply.taken, now=now)
+                self.writer.appended(reply.last, reply.taken, now=now, used=reply.used)
             case Gap() if isinstance(call, Append):
                 self.writer.lost(reply.last)
             case Synced() if isinstance(call, Sync):
@@ -112,7 +117,7 @@ class FleetEnd:
                 self.others_lease, self.should_stop = reply.other, reply.stop
                 self._renewed(asked_at)
             case Taken() if isinstance(call, Take):
-                self._took(call)
+                self._took(call, reply)
             case _:
                 raise ProtocolError("the broker has answered another question", code="fleet.malformed")
 
@@ -125,12 +130,12 @@ class FleetEnd:
         self.reader.synced(reply)
         if reply.last < self.writer.said:
             self.writer.lost(reply.last)
-        self.writer.appended(reply.last, reply.taken, now=now)
+        self.writer.appended(reply.last, reply.taken, now=now, used=reply.used)
 
     def _renewed(self, asked_at: float) -> None:
         """Note when the lease was asked for."""
 
-    def _took(self, call: Take) -> None:
+    def _took(self, call: Take, reply: Taken) -> None:
         """Note that the broker knows what this end has taken."""
 
 
@@ -188,7 +193,7 @@ class ClientEnd(FleetEnd):
         self._consumed = min(self._consumed, self.reader.cursor)
         self._told = min(self._told, self._consumed)
 
-    def _took(self, call: Take) -> None:
+    def _took(self, call: Take, reply: Taken) -> None:
         self._told = max(self._told, call.upto)
 
 
@@ -264,6 +269,9 @@ class WorkerEnd(FleetEnd):
         self._batch: list[Arrival] = []  # asked for
         self._feeding: list[Arrival] = []  # written down, and not fed yet
         self._fed = claimed.in_taken
+        self._fed_told = claimed.in_taken
+        self._fed_bytes = 0  # that the broker does not know of
+        self._others_window = 0
         self._taken_to = claimed.in_taken
         self._begun = claimed.turns_begun
         self._begun_fed = claimed.turns_begun
@@ -298,10 +306,10 @@ class WorkerEnd(FleetEnd):
         while self._waiting and size < FEED_BYTES and self._waiting[0].kind not in _FOR_EACH_PROCESS:
             each = self._waiting.popleft()
             size += len(each.data)
-            begun += sum(bool(_PROMPT.search(line)) for line in each.data.split(b"\n")) if each.kind == Kind.DATA else 0
+            begun += _prompts_in(each)
             self._batch.append(each)
         self._begun += begun
-        return Take(self.side, self.token, self._batch[-1].number, self._begun if begun else None)
+        return Take(self.side, self.token, self._batch[-1].number, self._begun if begun else None, self._fed)
 
     @property
     def _taken(self) -> int:
@@ -310,10 +318,13 @@ class WorkerEnd(FleetEnd):
     def sync_call(self) -> Sync:
         """Return the question that finds out what a lost connection, or a broker that started again, has changed."""
         over, stored = self._told
-        return msgspec.structs.replace(super().sync_call(), begun=self._begun_fed, over=over, stored=stored)
+        heard = self._begun + sum(map(_prompts_in, self._waiting))
+        return msgspec.structs.replace(super().sync_call(), begun=self._begun_fed, over=over, stored=stored, fed=self._fed, heard=heard)
 
-    def _took(self, call: Take) -> None:
+    def _took(self, call: Take, reply: Taken) -> None:
         self._taken_to = max(self._taken_to, call.upto)
+        self._others_window = reply.window
+        self._told_fed(call.fed)
         if self._batch and call.upto == self._batch[-1].number:
             self._feeding, self._batch = self._batch, []
             self._begun_fed = self._begun
@@ -334,8 +345,21 @@ class WorkerEnd(FleetEnd):
         """Note that the process has received the input of `to_feed()`."""
         for each in self._feeding:
             self.waiting_bytes -= len(each.data)
-            self._fed = each.number
+            self._fed_bytes += len(each.data)
+            self._fed = min(each.number, self.reader.cursor)
         self._feeding = []
+
+    def _told_fed(self, fed: int | None) -> None:
+        """Note that the broker knows that the process has received the entries up to `fed`."""
+        if fed is not None and fed > self._fed_told:
+            self._fed_told = fed
+            if fed == self._fed:
+                self._fed_bytes = 0
+
+    @property
+    def _owes_fed(self) -> bool:
+        """True while the client may wait for room that the process has made."""
+        return self._fed > self._fed_told and 0 < self._others_window <= 4 * self._fed_bytes
 
     @property
     def fed_number(self) -> int:
@@ -395,24 +419,31 @@ class WorkerEnd(FleetEnd):
         call = super().append_call()
         if not self._unstored:
             self._stored = self._over
-        if (self._over, self._stored) == self._told or (self.writer.is_appending and call is None):
-            return call
+        is_news = (self._over, self._stored) != self._told
         if call is None:
-            return Append(self.side, self.token, self.writer.said + 1, (), self._over, self._stored)
-        if call.first + len(call.entries) - 1 == self.writer.last:
-            return msgspec.structs.replace(call, turns=self._over, stored=self._stored)
+            if self.writer.is_appending or not (is_news or self._owes_fed):
+                return None
+            call = Append(self.side, self.token, self.writer.said + 1, ())
+        if self._fed > self._fed_told:
+            call = msgspec.structs.replace(call, fed=self._fed)
+        if is_news and call.first + len(call.entries) - 1 == self.writer.last:
+            call = msgspec.structs.replace(call, turns=self._over, stored=self._stored)
         return call
 
     def answered(self, call: Call, reply: Reply, *, asked_at: float, now: float) -> None:
         """Note the answer to `call`. Raises as `FleetEnd.answered()` does."""
         super().answered(call, reply, asked_at=asked_at, now=now)
-        if isinstance(call, Append) and isinstance(reply, Appended) and call.turns is not None and call.stored is not None:
-            self._told = (call.turns, call.stored)
+        if isinstance(call, Append) and isinstance(reply, Appended):
+            self._told_fed(call.fed)
+            if call.turns is not None and call.stored is not None:
+                self._told = (call.turns, call.stored)
 
     def _synced(self, reply: Synced, *, now: float) -> None:
         before = self.reader.cursor
         super()._synced(reply, now=now)
         self._taken_to = min(self._taken_to, self.reader.cursor)
+        self._fed = min(self._fed, self.reader.cursor)
+        self._fed_told = min(self._fed_told, self._fed)
         if self.reader.cursor < before:  # what an older client said, and nothing has taken, is forgotten
             self._waiting = deque(each for each in self._waiting if each.number <= self.reader.cursor)
             self.waiting_bytes = sum(len(each.data) for each in (*self._waiting, *self._feeding))

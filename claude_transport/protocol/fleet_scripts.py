@@ -7,6 +7,9 @@ The fields of a session's hash have short names, because there may be many thous
   `wn` its name, `wu` the end of its lease in milliseconds of the broker's clock
 * of the client: `ce`, `cb`, `ci`, `co` and `cu` likewise
 * `tt` turns that have begun, `td` turns that are over, `ts` those of them whose transcript is stored
+* `wf` the number of the last entry of `in` that the process has received, `@` and the token of the worker that says so; a worker of an
+  older library does not say it, and then `wi` counts in its place
+* `cw` the window of the client in bytes: the process has to tell what it has received when it is a quarter of that
 * `kp` entries of `out` that stay after they were taken, `sid` the id of the conversation
 * `q` what the client asked for (labels, workspace, options), `k` the digest of what a client shows to come back, `p` the proof of its token
 """
@@ -21,6 +24,19 @@ local function text(number) return string.format('%.0f', number) end
 -- counts only grow: a call that was cut may be carried out after a later one
 local function raise(field, value)
     if num(value) > num(redis.call('HGET', KEYS[1], field)) then redis.call('HSET', KEYS[1], field, value) end
+end
+local function tell_fed(token, number)
+    if number == '' then return end
+    local told = redis.call('HGET', KEYS[1], 'wf')
+    if num(number) > num(told) or string.match(told or '', '@(.*)$') ~= token then
+        redis.call('HSET', KEYS[1], 'wf', number .. '@' .. token)
+    end
+end
+-- how far the other end has used what it has taken
+local function used(side, taken)
+    if side == 'w' then return tonumber(taken) end
+    local m = redis.call('HMGET', KEYS[1], 'wf', 'we')
+    return string.match(m[1] or '', '@(.*)$') == m[2] and num(m[1]) or tonumber(taken)
 end
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
@@ -45,14 +61,14 @@ return {'OK'}
 ATTACH: Final = (
     _OPEN
     + """
--- KEYS: hash. ARGV: nonce, milliseconds of the lease, what was shown to come back
+-- KEYS: hash. ARGV: nonce, milliseconds of the lease, what was shown to come back, bytes of the window
 local m = redis.call('HMGET', KEYS[1], 'ce', 'k', 'ci', 'wi', 'co', 'wo', 'we', 's', 'wb')
 if not m[1] then return {'GONE'} end
 if (m[2] or '') ~= '' and redis.sha1hex(ARGV[3]) ~= m[2] then return {'DENIED'} end
 local token = m[1]
 if string.match(token, '%.(.*)$') ~= ARGV[1] then
     token = text(num(token) + 1) .. '.' .. ARGV[1]
-    redis.call('HSET', KEYS[1], 'ce', token, 'cb', m[3], 'cu', text(now + ARGV[2]))
+    redis.call('HSET', KEYS[1], 'ce', token, 'cb', m[3], 'cu', text(now + ARGV[2]), 'cw', ARGV[4])
 end
 return {'OK', token, m[3], m[4], m[5], m[6], m[7], m[8]}
 """
@@ -78,7 +94,8 @@ return {'OK', redis.call('HGETALL', KEYS[1])}
 APPEND: Final = (
     _OPEN
     + """
--- KEYS: hash, stream. ARGV: side, token, number of the first, turns that are over or '', turns that are stored or '', (kind, data)*
+-- KEYS: hash, stream. ARGV: side, token, number of the first, turns that are over or '', turns that are stored or '',
+-- what the process has received or '', (kind, data)*
 local last_of, taken_of = 'ci', 'wi'
 if ARGV[1] == 'w' then last_of, taken_of = 'wo', 'co' end
 local m = redis.call('HMGET', KEYS[1], ARGV[1] .. 'e', last_of, taken_of)
@@ -86,7 +103,7 @@ if not m[1] then return {'GONE'} end
 if m[1] ~= ARGV[2] then return {'FENCED', m[1]} end
 local last, number = tonumber(m[2]), tonumber(ARGV[3])
 if number > last + 1 then return {'GAP', last, tonumber(m[3])} end
-for at = 6, #ARGV, 2 do
+for at = 7, #ARGV, 2 do
     if number > last then
         redis.call('XADD', KEYS[2], text(number) .. '-0', 'e', ARGV[2], 'k', ARGV[at], 'd', ARGV[at + 1])
         last = number
@@ -96,17 +113,18 @@ end
 redis.call('HSET', KEYS[1], last_of, text(last))
 if ARGV[4] ~= '' then raise('td', ARGV[4]) end
 if ARGV[5] ~= '' then raise('ts', ARGV[5]) end
-return {'OK', last, tonumber(m[3])}
+tell_fed(m[1], ARGV[6])
+return {'OK', last, tonumber(m[3]), used(ARGV[1], m[3])}
 """
 )
 
 TAKE: Final = (
     _OPEN
     + """
--- KEYS: hash, the stream that is read. ARGV: side, token, number, turns that have begun or ''
+-- KEYS: hash, the stream that is read. ARGV: side, token, number, turns that have begun or '', what the process has received or ''
 local taken_of, last_of = 'co', 'wo'
 if ARGV[1] == 'w' then taken_of, last_of = 'wi', 'ci' end
-local m = redis.call('HMGET', KEYS[1], ARGV[1] .. 'e', taken_of, 'kp', last_of)
+local m = redis.call('HMGET', KEYS[1], ARGV[1] .. 'e', taken_of, 'kp', last_of, 'cw')
 if not m[1] then return {'GONE'} end
 if m[1] ~= ARGV[2] then return {'FENCED', m[1]} end
 local upto = tonumber(ARGV[3])
@@ -121,7 +139,8 @@ if upto > tonumber(m[2]) then
     end
 end
 if ARGV[4] ~= '' then raise('tt', ARGV[4]) end
-return {'OK'}
+tell_fed(m[1], ARGV[5])
+return {'OK', num(m[5])}
 """
 )
 
@@ -129,7 +148,8 @@ SYNC: Final = (
     _OPEN
     + """
 -- KEYS: hash. ARGV: side, token, cursor, token of the other end as it was seen, number that was taken, turns that
--- have begun, that are over, and that are stored
+-- have begun, that are over, and that are stored, what the process has received or '',
+-- turns of which the prompt was read
 local other, last_of, taken_of, own_last, own_taken = 'w', 'wo', 'co', 'ci', 'wi'
 if ARGV[1] == 'w' then other, last_of, taken_of, own_last, own_taken = 'c', 'ci', 'wi', 'wo', 'co' end
 local m = redis.call('HMGET', KEYS[1], ARGV[1] .. 'e', other .. 'e', other .. 'b', last_of, taken_of, own_last, own_taken)
@@ -147,16 +167,22 @@ if lifts and cursor > tonumber(m[4]) then
     -- the broker has lost entries that were read: nothing may take their numbers
     redis.call('HSET', KEYS[1], last_of, ARGV[3])
     if token ~= seen then base = cursor redis.call('HSET', KEYS[1], other .. 'b', ARGV[3]) end
-    if cursor > tonumber(m[5]) then redis.call('HSET', KEYS[1], taken_of, ARGV[3]) end
+    if cursor > tonumber(m[5]) then
+        redis.call('HSET', KEYS[1], taken_of, ARGV[3])
+        if ARGV[1] == 'w' then raise('tt', ARGV[10]) end
+    end
 end
 -- the broker may have lost that this end has taken them
-if lifts then raise(taken_of, ARGV[5]) end
+if lifts then
+    raise(taken_of, ARGV[5])
+    tell_fed(m[1], ARGV[9])
+end
 if ARGV[1] == 'w' then
     raise('tt', ARGV[6])
     raise('td', ARGV[7])
     raise('ts', ARGV[8])
 end
-return {'OK', token, base, tonumber(m[6]), tonumber(m[7])}
+return {'OK', token, base, tonumber(m[6]), tonumber(m[7]), used(ARGV[1], m[7])}
 """
 )
 

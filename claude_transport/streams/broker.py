@@ -345,16 +345,16 @@ class Broker:
             case Append():
                 stream = self.keys.outgoing(session) if call.side == Side.WORKER else self.keys.incoming(session)
                 args: list[Any] = [call.side.value, call.token, call.first]
-                args += ("" if each is None else each for each in (call.turns, call.stored))
+                args += map(_or_empty, (call.turns, call.stored, call.fed))
                 for kind, data in call.entries:
                     args += (kind, data)
                 return _reply(call, await self.script(APPEND, [meta, stream], args))
             case Take():
                 stream = self.keys.incoming(session) if call.side == Side.WORKER else self.keys.outgoing(session)
-                turns = "" if call.turns is None else call.turns
-                return _reply(call, await self.script(TAKE, [meta, stream], [call.side.value, call.token, call.upto, turns]))
+                told = [call.upto, _or_empty(call.turns), _or_empty(call.fed)]
+                return _reply(call, await self.script(TAKE, [meta, stream], [call.side.value, call.token, *told]))
             case Sync():
-                known = [call.cursor, call.seen, call.taken, call.begun, call.over, call.stored]
+                known = [call.cursor, call.seen, call.taken, call.begun, call.over, call.stored, _or_empty(call.fed), call.heard]
                 return _reply(call, await self.script(SYNC, [meta], [call.side.value, call.token, *known]))
             case Renew():
                 return _reply(call, await self.script(RENEW, [meta], [call.side.value, call.token, int(call.seconds * 1000)]))
@@ -378,6 +378,11 @@ def _is_of_the_broker(failure: Exception) -> bool:
     return isinstance(failure, gone) or failure.__class__ is RuntimeError
 
 
+def _or_empty(value: int | None) -> int | str:
+    """Return a number as a script gets it."""
+    return "" if value is None else value
+
+
 def _reply(call: Call, answer: list[Any]) -> Reply:
     try:
         word, rest = text_of(answer[0]), answer[1:]
@@ -389,11 +394,11 @@ def _reply(call: Call, answer: list[Any]) -> Reply:
             return Gap(int(rest[0]), int(rest[1]))
         match call:
             case Append():
-                return Appended(int(rest[0]), int(rest[1]))
+                return Appended(int(rest[0]), int(rest[1]), int(rest[2]))
             case Take():
-                return Taken()
+                return Taken(int(rest[0]))
             case Sync():
-                return Synced(text_of(rest[0]), int(rest[1]), int(rest[2]), int(rest[3]))
+                return Synced(text_of(rest[0]), int(rest[1]), int(rest[2]), int(rest[3]), int(rest[4]))
             case Renew():
                 return Renewed(int(rest[0]) / 1000, stop=bool(rest[1]))
     except (IndexError, TypeError, ValueError) as exc:

@@ -32,7 +32,17 @@ from claude_transport.errors import (
     UsageError,
 )
 from claude_transport.printable import printable
-from claude_transport.protocol.fleet import DEFAULT_WINDOW_BYTES, FLEET_VERSIONS, Arrival, Kind, Owner, SessionEnd
+from claude_transport.protocol.fleet import (
+    DEFAULT_WINDOW_BYTES,
+    FLEET_VERSIONS,
+    Arrival,
+    Kind,
+    Owner,
+    Renew,
+    SessionEnd,
+    Side,
+    raise_refusal,
+)
 from claude_transport.protocol.fleet_ends import ClientEnd, decode_struct
 from claude_transport.protocol.fleet_placement import Node, Wanted, agree_version, decode_node, rank_nodes
 from claude_transport.protocol.fleet_scripts import ATTACH, CREATE, DISCARD
@@ -173,7 +183,7 @@ class FleetConnectable(ByteStreamConnectable):
         if request.session is None:
             session = secrets.token_hex(8)
             wanted = msgspec.json.encode(request.wanted)
-            fields: list[Any] = ["v", request.wanted.version, "q", wanted]
+            fields: list[Any] = ["v", request.wanted.version, "q", wanted, "cw", self._window]
             if request.keep:
                 fields += ["kp", request.keep]
             if request.token is not None:
@@ -184,7 +194,7 @@ class FleetConnectable(ByteStreamConnectable):
             return session, ClientEnd(f"1.{nonce}", window=self._window), True
         session = request.session
         shown = "" if request.token is None else prove(request.token, f"attach {session}")
-        answer = await broker.script(ATTACH, [broker.keys.meta(session)], [nonce, lease, shown])
+        answer = await broker.script(ATTACH, [broker.keys.meta(session)], [nonce, lease, shown, self._window])
         match text_of(answer[0]):
             case "GONE":
                 raise UsageError(
@@ -194,16 +204,17 @@ class FleetConnectable(ByteStreamConnectable):
                 raise AuthenticationError("this token did not begin the session")
         token, last, taken, read = text_of(answer[1]), *(int(each) for each in answer[2:5])
         cursor = read if request.since is None else request.since
-        await self._check_kept(broker, session, cursor, read=read, last=int(answer[5]))
+        await self._check_kept(broker, session, cursor, token=token, read=read, last=int(answer[5]))
         return session, ClientEnd(token, last=last, taken=taken, cursor=cursor, window=self._window), text_of(answer[7]) == "new"
 
-    async def _check_kept(self, broker: Broker, session: str, cursor: int, *, read: int, last: int) -> None:
-        """Raise `ReplayGap` when entries behind `cursor` are not kept any more, or never were."""
+    async def _check_kept(self, broker: Broker, session: str, cursor: int, *, token: str, read: int, last: int) -> None:
+        """Raise `ReplayGap` when entries behind `cursor` are not kept any more, or never were; `ConnectionLost` when `token` is old."""
         if cursor > last:
             raise ReplayGap(f"since is {cursor}, but the last position of the session is {last}")
         if cursor < read:
             found = await broker.command("xrange", broker.keys.outgoing(session), start=f"{cursor + 1}-0", end=f"{cursor + 1}-0")
             if not found:
+                raise_refusal(await broker.call(session, Renew(Side.CLIENT, token, CLIENT_LEASE)), token=token)
                 raise ReplayGap(f"what the session said behind the position {cursor} is not kept any more; {read} is the oldest")
 
     async def _enqueue(self, broker: Broker, session: str, nodes: list[Node], *, now: float) -> None:
@@ -468,7 +479,13 @@ class FleetStream(ByteStream):
                 continue
             if not self._carrier.is_current:
                 continue  # it was read before the streams were compared
-            for arrival in self._end.arrived(decode_entry(*row) for row in found.get(key, ())):
+            try:
+                arrivals = self._end.arrived(decode_entry(*row) for row in found.get(key, ()))
+            except ReplayGap:
+                # a client that has taken this one's place lets the broker forget what it has read: then this raises `fleet.fenced`
+                await self._carrier.carry_out(self._end.renew_call(CLIENT_LEASE))
+                raise
+            for arrival in arrivals:
                 self._take(arrival)
             self._notify()
 

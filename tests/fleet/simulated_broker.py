@@ -138,7 +138,7 @@ class SimulatedBroker:
         self._note(name, "create", token, lambda: self.sessions.pop(name) and None)
         return ["OK"]
 
-    def attach(self, name: str, nonce: str, lease: int, shown: str = "") -> list[Any]:
+    def attach(self, name: str, nonce: str, lease: int, shown: str = "", window: int = 0) -> list[Any]:
         session = self._find(name)
         if session is None:
             return ["GONE"]
@@ -150,7 +150,7 @@ class SimulatedBroker:
             token = f"{num(token) + 1}.{nonce}"
             self._note_fields(name, session, "attach", token)
             m = session.fields
-            m["ce"], m["cb"], m["cu"] = token, m["ci"], self.now + lease
+            m["ce"], m["cb"], m["cu"], m["cw"] = token, m["ci"], self.now + lease, window
         return ["OK", token, m["ci"], m["wi"], m["co"], m["wo"], m["we"], m["s"]]
 
     def claim(self, name: str, nonce: str, node: str, lease: int) -> list[Any]:
@@ -192,6 +192,7 @@ class SimulatedBroker:
         m[last_of] = last
         _raise(m, "td", call.turns or 0)
         _raise(m, "ts", call.stored or 0)
+        _tell_fed(m, call.token, call.fed)
         if self._journal is not None:
             added = len(stream) - length
 
@@ -201,7 +202,7 @@ class SimulatedBroker:
                 session.fields = old
 
             self._note(name, f"append {side}", call.token, undo)
-        return ["OK", last, taken]
+        return ["OK", last, taken, _used(m, side, taken)]
 
     def take(self, name: str, call: Take) -> list[Any]:
         session = self._find(name)
@@ -220,6 +221,7 @@ class SimulatedBroker:
             trimmed = stream[:at]
             del stream[:at]
         _raise(m, "tt", call.turns or 0)
+        _tell_fed(m, call.token, call.fed)
         if self._journal is not None:
 
             def undo() -> None:
@@ -227,7 +229,7 @@ class SimulatedBroker:
                 session.fields = old
 
             self._note(name, f"take {side}", call.token, undo)
-        return ["OK"]
+        return ["OK", m.get("cw", 0)]
 
     def sync(self, name: str, call: Sync) -> list[Any]:
         session = self._find(name)
@@ -252,13 +254,16 @@ class SimulatedBroker:
                 base = m[other + "b"] = call.cursor
             if call.cursor > m[taken_of]:
                 m[taken_of] = call.cursor
+                if side == "w":
+                    _raise(m, "tt", call.heard)
         if lifts:
             _raise(m, taken_of, call.taken)
+            _tell_fed(m, call.token, call.fed)
         if side == "w":
             _raise(m, "tt", call.begun)
             _raise(m, "td", call.over)
             _raise(m, "ts", call.stored)
-        return ["OK", token, base, m[own_last], m[own_taken]]
+        return ["OK", token, base, m[own_last], m[own_taken], _used(m, side, m[own_taken])]
 
     def renew(self, name: str, call: Renew) -> list[Any]:
         session = self._find(name)
@@ -334,6 +339,17 @@ def _raise(fields: dict[str, Any], name: str, value: int) -> None:
         fields[name] = value
 
 
+def _tell_fed(fields: dict[str, Any], token: str, fed: int | None) -> None:
+    number, _, teller = fields.get("wf", "0@").partition("@")
+    if fed is not None and (fed > int(number) or teller != token):
+        fields["wf"] = f"{fed}@{token}"
+
+
+def _used(fields: dict[str, Any], side: str, taken: int) -> int:
+    number, _, teller = fields.get("wf", "0@").partition("@")
+    return int(number) if side == "c" and teller == fields["we"] else taken
+
+
 def _put(table: dict[str, Any], key: str, value: Any) -> None:
     if value is None:
         table.pop(key, None)
@@ -352,10 +368,10 @@ def as_reply(call: Call, answer: list[Any]) -> Reply:
             return Gap(answer[1], answer[2])
     match call:
         case Append():
-            return Appended(answer[1], answer[2])
+            return Appended(answer[1], answer[2], answer[3])
         case Take():
-            return Taken()
+            return Taken(answer[1])
         case Sync():
-            return Synced(answer[1], answer[2], answer[3], answer[4])
+            return Synced(answer[1], answer[2], answer[3], answer[4], answer[5])
         case Renew():
             return Renewed(answer[1] / 1000, stop=bool(answer[2]))

@@ -10,7 +10,7 @@ import msgspec
 from simulated_broker import SimulatedBroker
 from simulated_machines import Connection, Machine, World
 
-from claude_transport.errors import ClaudeTransportError
+from claude_transport.errors import ClaudeTransportError, ReplayGap
 from claude_transport.protocol.fleet import Append, Arrival, Call, Entry, Kind, Owner, Reply, SessionEnd, Side, Synced
 from claude_transport.protocol.fleet_ends import LEASE_MARGIN, LEASE_SECONDS, Claimed, FleetEnd, WorkerEnd
 from claude_transport.protocol.fleet_placement import NODE_SECONDS, Node, Wanted, decode_node, rank_nodes, wait_for_better
@@ -40,6 +40,7 @@ decode_line = msgspec.json.Decoder(Line).decode
 class Watch(Protocol):
     """What notes what happens, and checks it. See `Ledger`."""
 
+    def skipped(self, taken: int) -> None: ...
     def claimed(self, hosted: Hosted) -> None: ...
     def fed(self, hosted: Hosted, line: Line) -> None: ...
     def synced(self, token: str) -> None: ...
@@ -77,9 +78,7 @@ class Driver:
             self.over = how
             found = self.broker.sessions.get(self.session)
             if found is None or found.fields[self.end.side.value + "e"] != self.end.token:
-                self.watch.note(f"{self.end.token} was replaced")  # what it reads may be trimmed: it may hear of that first
-                how = how if how != "protocol.replay_gap" else "fleet.fenced"
-                self.over = how
+                self.watch.note(f"{self.end.token} was replaced")
             self.watch.end_over(self.end, how)
             if self.kick in self.connection.changed:
                 self.connection.changed.remove(self.kick)
@@ -192,7 +191,7 @@ class Driver:
         return True
 
     def _read(self) -> None:
-        if "read" in self._asked or not self.may_read():
+        if {"read", "gap"} & self._asked or not self.may_read():
             return
         self._asked.add("read")
         generation, writer = self._generation, Side.WORKER if self.end.side == Side.CLIENT else Side.CLIENT
@@ -205,6 +204,10 @@ class Driver:
             if generation == self.connection.generation:
                 try:
                     self.heard(self.end.arrived(entries))  # type: ignore[attr-defined]
+                except ReplayGap as exc:
+                    how = exc.code or ""
+                    self._ask("gap", self.end.renew_call(CLIENT_LEASE), lambda: self.finish(how))
+                    return
                 except ClaudeTransportError as exc:
                     self.finish(exc.code or type(exc).__name__)
                     return
@@ -591,6 +594,7 @@ class Worker:
                 if wanted.workspace:
                     broker.set_in(broker.homes, wanted.workspace, self.machine.name)
                 answer.append(self._numbers())
+                self._ledger_of(name)[0].skipped(answer[1]["wi"])
             return answer
 
         def done(answer: list[Any]) -> None:

@@ -47,11 +47,12 @@ class Violation(AssertionError):
 class InLine:
     """A line of the program: the entry that ends it, the client that said it, and what became of it."""
 
-    __slots__ = ("end", "entry", "is_dropped", "is_prompt", "outcome")
+    __slots__ = ("end", "entry", "is_dropped", "is_prompt", "outcome", "size")
 
-    def __init__(self, end: FleetEnd, *, is_prompt: bool) -> None:
+    def __init__(self, end: FleetEnd, *, is_prompt: bool, size: int) -> None:
         self.end = end
         self.entry = end.writer.last
+        self.size = size
         self.is_prompt = is_prompt
         self.is_dropped = False
         self.outcome = ""
@@ -73,6 +74,7 @@ class Ledger:
         self.lines: list[InLine] = []
         self.hosts: dict[int, Hosted] = {}
         self._fed_to = -1
+        self._skipped = 0  # a worker begins behind what one before it has taken, whether it was fed or not
         self._fed_by = 0
         self._got = (0, 0)  # claim, output number
         self._lost: dict[str, set[str]] = {}
@@ -104,8 +106,12 @@ class Ledger:
 
     # Input.
 
-    def sent(self, end: FleetEnd, *, is_prompt: bool) -> None:
-        self.lines.append(InLine(end, is_prompt=is_prompt))
+    def sent(self, end: FleetEnd, *, is_prompt: bool, size: int) -> None:
+        """A client has put a line, of `size` bytes. The process has received all but a window of those before it."""
+        ahead = sum(line.size for line in self.lines[self._fed_to + 1 :] if line.end is end and line.entry > self._skipped)
+        if ahead >= self.manner.window:
+            self.broken("window", f"{ahead} bytes were not fed, and the window is {self.manner.window}", excuses=("claim", "take w"))
+        self.lines.append(InLine(end, is_prompt=is_prompt, size=size))
 
     def attached(self, last: int) -> None:
         """A new client has come: what earlier ones did not get into the broker never arrives."""
@@ -114,6 +120,10 @@ class Ledger:
                 if line.end.writer.said >= line.entry:
                     self.broken("lost input", f"the entry {line.entry} was acknowledged", excuses=("append c",))
                 line.is_dropped = True
+
+    def skipped(self, taken: int) -> None:
+        """The broker has granted a claim: the process of that worker gets what is behind the entry `taken`."""
+        self._skipped = max(self._skipped, taken)
 
     def claimed(self, hosted: Hosted) -> None:
         self.hosts[hosted.number] = hosted
@@ -367,7 +377,7 @@ class Program:
             connection.ask(enqueue, lambda _: driver.kick(), self._not_begun)
 
         def create() -> list[Any]:
-            return broker.create(name, f"1.{nonce}", int(CLIENT_LEASE * 1000), 86_400_000, {"q": wanted})
+            return broker.create(name, f"1.{nonce}", int(CLIENT_LEASE * 1000), 86_400_000, {"q": wanted, "cw": self.manner.window})
 
         machine.after(START_SECONDS, self._not_started)
         connection.ask(create, created, self._not_begun)
@@ -400,7 +410,7 @@ class Program:
         if self.over is not None or coming != self._coming:
             connection.close()
             return
-        broker, name = connection.server.data, self.name
+        broker, name, window = connection.server.data, self.name, self.manner.window
 
         def again() -> None:
             if not tries:
@@ -413,7 +423,7 @@ class Program:
                 self._attached(machine, connection, answer, again)
 
         if connection.is_up:
-            connection.ask(lambda: broker.attach(name, nonce, int(CLIENT_LEASE * 1000)), attached, again)
+            connection.ask(lambda: broker.attach(name, nonce, int(CLIENT_LEASE * 1000), window=window), attached, again)
         else:
             again()
 
@@ -449,8 +459,9 @@ class Program:
             is_prompt = rng.random() < 0.8
             pad = "x" * rng.randrange(300_000) if self.manner.large and rng.random() < 0.2 else ""
             line = Line("user" if is_prompt else "control", n=len(self.ledger.lines), pad=pad)
-            writer.put(encode_line(line) + b"\n")
-            self.ledger.sent(driver.end, is_prompt=is_prompt)
+            data = encode_line(line) + b"\n"
+            writer.put(data)
+            self.ledger.sent(driver.end, is_prompt=is_prompt, size=len(data))
             self._prompts -= is_prompt
             self._open += is_prompt
             if rng.random() < 0.3:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import anyio
 import msgspec
@@ -13,6 +14,7 @@ from programs import ECHO, numbered, read, serving
 import claude_transport as ct
 from claude_transport import errors
 from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
+from claude_transport.streams.broker import Broker, BrokerAddress
 from claude_transport.testing import FakeClaude, Scenario
 
 
@@ -110,6 +112,62 @@ async def test_a_client_that_was_replaced_is_told(broker: BrokerServer) -> None:
         await second.write('{"n":1}')
         while (await read(second.read_messages(), 1))[0] != {"n": 1}:
             pass
+        await second.close()
+
+
+async def test_a_client_that_was_replaced_while_it_read_nothing_is_told_so_and_not_that_lines_are_gone(
+    broker: BrokerServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers: list[LateReader] = []
+
+    class LateReader(Broker):
+        """Hands out what it reads when `gate` is set."""
+
+        def __init__(self, address: BrokerAddress) -> None:
+            super().__init__(address)
+            self.gate = anyio.Event()
+            self.gate.set()
+            self.reads = 0
+            readers.append(self)
+
+        async def read(self, *args: Any, **options: Any) -> dict[str, list[tuple[bytes, Any]]]:
+            found = await super().read(*args, **options)
+            await self.gate.wait()
+            self.reads += bool(found)
+            return found
+
+    monkeypatch.setattr("claude_transport.streams.fleet.Broker", LateReader)
+    async with serving(FleetWorker(broker.url, command=ECHO)):
+        first = FleetTransport(broker.url)
+        await first.connect()
+        (late,) = readers
+        key = late.keys.outgoing(str(first.session))
+
+        async def length_is(wanted: int) -> None:
+            with anyio.fail_after(10):
+                while await late.command("xlen", key) != wanted:
+                    await anyio.lowlevel.checkpoint()
+
+        await length_is(0)  # the first client has said what it has read, so that nothing but a read can tell it anything
+        late.gate, reads = anyio.Event(), late.reads
+        second = FleetTransport(broker.url, session=first.session)
+        await second.connect()
+        messages = second.read_messages()
+        for message in numbered(range(3)):
+            await second.write(msgspec.json.encode(message))
+            await read(messages, 1)
+        await length_is(0)
+        await second.write('{"n":3}')
+        await length_is(1)
+        late.gate.set()
+        with anyio.fail_after(5):
+            while late.reads < reads + 2:
+                await anyio.lowlevel.checkpoint()
+        with pytest.raises(errors.ConnectionLost) as caught:
+            async for _ in first.read_messages():
+                pass
+        assert caught.value.code == "fleet.fenced"
+        await first.close()
         await second.close()
 
 

@@ -33,7 +33,7 @@ def test_the_end_of_the_input_is_not_taken_so_the_next_worker_finds_it_too() -> 
     end = worker()
     end.arrived([entry(1), entry(2, "f", b"")])
     call = end.take_call()
-    assert call == Take(end.side, "1.w", 1, 1)
+    assert call == Take(end.side, "1.w", 1, 1, 0)
     answer(end, call, Taken())
     assert [each.number for each in end.to_feed(0)] == [1]
     end.fed()
@@ -61,3 +61,11 @@ def test_what_an_older_client_said_is_not_counted_as_taken_when_a_newer_one_begi
     end.fed()
     answer(end, end.sync_call(), Synced("2.x", 1, 0, 0))
     assert (end.sync_call().cursor, end.sync_call().taken) == (1, 1)
+
+
+def test_after_a_lost_connection_a_worker_says_which_turns_it_has_only_heard_of() -> None:
+    end = worker()
+    end.arrived([entry(1)])
+    answer(end, end.take_call(), Taken())
+    end.arrived([entry(2), entry(3), entry(4, data=b"{}\n")])
+    assert (end.sync_call().begun, end.sync_call().heard) == (1, 3)

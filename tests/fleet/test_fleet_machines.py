@@ -83,6 +83,17 @@ def test_the_window_bounds_how_far_the_writer_is_ahead_and_a_take_makes_room() -
     assert writer.has_room
 
 
+def test_what_was_taken_and_not_used_takes_room_and_is_not_kept() -> None:
+    writer = FleetWriter(window=10, keep_seconds=0)
+    writer.put(b"0123456")
+    writer.put(b"789\n")
+    writer.next_entries()
+    writer.appended(1, 1, now=0, used=0)
+    assert (writer.has_room, writer.taken, writer.kept_bytes) == (False, 1, 0)
+    writer.note_taken(1, now=0, used=1)
+    assert writer.has_room
+
+
 def test_an_entry_is_kept_until_the_disk_of_the_broker_has_it_even_when_it_was_taken() -> None:
     writer = FleetWriter(keep_seconds=2)
     writer.put(b"one\n")
@@ -198,7 +209,7 @@ def test_input_is_written_down_as_taken_before_the_process_gets_it() -> None:
     end = WorkerEnd(claimed(), asked_at=0)
     end.arrived([prompt(1), prompt(2)])
     call = end.take_call()
-    assert call == Take(end.side, "1.w", 2, 2)
+    assert call == Take(end.side, "1.w", 2, 2, 0)
     assert end.to_feed(0) == []
     assert call is not None
     end.answered(call, Taken(), asked_at=0, now=0)
@@ -207,6 +218,50 @@ def test_input_is_written_down_as_taken_before_the_process_gets_it() -> None:
     end.fed()
     assert end.fed_number == 2
     assert not end.has_input
+
+
+def fed_worker(*, window: int) -> WorkerEnd:
+    """A worker whose process has received the entry 1, which is a prompt of 22 bytes."""
+    end = WorkerEnd(claimed(), asked_at=0)
+    end.arrived([prompt(1)])
+    call = end.take_call()
+    assert call is not None
+    end.answered(call, Taken(window), asked_at=0, now=0)
+    assert end.append_call() is None
+    end.fed()
+    return end
+
+
+def test_what_a_process_has_received_is_told_with_the_calls_that_are_made_anyway() -> None:
+    end = fed_worker(window=4 * 22 + 1)
+    assert end.append_call() is None
+    end.arrived([prompt(2)])
+    take = end.take_call()
+    assert isinstance(take, Take)
+    assert (take.upto, take.fed) == (2, 1)
+    end.say(b"{}\n")
+    call = end.append_call()
+    assert call is not None
+    assert call.fed == 1
+    end.answered(call, Appended(1, 0), asked_at=0, now=0)
+    end.say(b"{}\n")
+    call = end.append_call()
+    assert call is not None
+    assert call.fed is None
+    assert end.sync_call().fed == 1
+
+
+def test_a_quarter_of_the_window_that_a_process_has_received_is_told_at_once() -> None:
+    end = fed_worker(window=4 * 22)
+    call = end.append_call()
+    assert call is not None
+    assert (call.entries, call.fed) == ((), 1)
+    end.answered(call, Appended(0, 0), asked_at=0, now=0)
+    assert end.append_call() is None
+
+
+def test_a_client_without_a_window_is_told_nothing_on_its_own() -> None:
+    assert fed_worker(window=0).append_call() is None
 
 
 def test_a_cut_take_is_made_again_before_anything_is_fed() -> None:

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from broker_server import BrokerServer
 
-from claude_transport.testing.conformance import Reason, media
+from claude_transport.testing.conformance import media
 from claude_transport.testing.conformance.pytest_adapter import Case, parametrize
 
-pytestmark = pytest.mark.nightly  # the same clauses as over a gateway, once more
+WAITING = ("write.backpressure", "write.cancel-poisons", "close.wakes-writer", "ready.not-when-broken")
+"""The clauses in which a writer waits until the process has read: only a fleet has a broker between the two."""
 
 
 @functools.cache
@@ -27,7 +28,12 @@ def shared_broker() -> BrokerServer:
     return server
 
 
+@parametrize(media.fleet(lambda: shared_broker().url), clauses=WAITING, timeout=30.0)
+def test_a_writer_waits_for_the_process_and_not_for_the_worker(case: Case) -> None:
+    assert case.check().verdict == "passed"
+
+
+@pytest.mark.nightly  # the same clauses as over a gateway, once more
 @parametrize(media.fleet(lambda: shared_broker().url), timeout=30.0)
 def test_a_session_on_a_fleet_keeps_the_clause(case: Case) -> None:
-    row = case.check()
-    assert row.verdict == "passed" or row.reason is Reason.WHOLE_LINES
+    assert case.check().verdict == "passed"

@@ -49,8 +49,8 @@ async def scripts(server: BrokerServer) -> AsyncIterator[Scripts]:
 async def test_an_append_is_refused_by_its_token_and_by_its_number(broker: BrokerServer) -> None:
     async with scripts(broker) as session:
         await session.begin()
-        assert await session.ask(Append(WORKER, "1.w", 1, [ENTRY, ENTRY])) == Appended(2, 0)
-        assert await session.ask(Append(WORKER, "1.w", 1, [ENTRY, ENTRY, ENTRY])) == Appended(3, 0)
+        assert await session.ask(Append(WORKER, "1.w", 1, [ENTRY, ENTRY])) == Appended(2, 0, 0)
+        assert await session.ask(Append(WORKER, "1.w", 1, [ENTRY, ENTRY, ENTRY])) == Appended(3, 0, 0)
         assert await session.ask(Append(WORKER, "1.w", 5, [ENTRY])) == Gap(3, 0)
         assert await session.ask(Append(WORKER, "0.x", 4, [ENTRY])) == Fenced("1.w")
         assert await session.broker.command("xlen", session.keys[2]) == 3
@@ -65,7 +65,7 @@ async def test_each_call_of_a_session_that_is_not_there_is_told_so(broker: Broke
             Renew(WORKER, "1.w", 1),
         ):
             assert await session.ask(call) == Gone()
-        for script, args in ((ATTACH, ("n", 1, "")), (CLAIM, ("n", "w", 1)), (RELEASE, ("1.w", "ended", 1)), (DISCARD, ("1.c",))):
+        for script, args in ((ATTACH, ("n", 1, "", 1)), (CLAIM, ("n", "w", 1)), (RELEASE, ("1.w", "ended", 1)), (DISCARD, ("1.c",))):
             assert await session.run(script, *args) == ["GONE"]
 
 
@@ -90,8 +90,8 @@ async def test_a_claim_that_is_said_twice_is_one_claim(broker: BrokerServer) -> 
         again = await session.run(CLAIM, "w", "node", 60_000)
         assert again[0] == "OK"
         assert b"1.w" in again[1]
-        first = await session.run(ATTACH, "d", 60_000, "", keys=1)
-        assert first == await session.run(ATTACH, "d", 60_000, "", keys=1)
+        first = await session.run(ATTACH, "d", 60_000, "", 1, keys=1)
+        assert first == await session.run(ATTACH, "d", 60_000, "", 1, keys=1)
         assert first[1] == "2.d"
 
 
@@ -101,10 +101,35 @@ async def test_what_was_taken_leaves_the_stream_and_its_number_stays(broker: Bro
         await session.ask(Append(CLIENT, "1.c", 1, [ENTRY] * 3))
         assert await session.ask(Take(WORKER, "1.w", 2, 5)) == Taken()
         assert await session.broker.command("xlen", session.keys[1]) == 1
-        assert await session.ask(Append(CLIENT, "1.c", 4, [ENTRY])) == Appended(4, 2)
+        assert await session.ask(Append(CLIENT, "1.c", 4, [ENTRY])) == Appended(4, 2, 2)
         assert await session.broker.command("hget", session.keys[0], "tt") == b"5"
         assert await session.ask(Take(WORKER, "1.w", 4)) == Taken()
-        assert await session.ask(Append(CLIENT, "1.c", 5, [ENTRY])) == Appended(5, 4)
+        assert await session.ask(Append(CLIENT, "1.c", 5, [ENTRY])) == Appended(5, 4, 4)
+
+
+async def test_the_writer_hears_what_the_process_of_this_worker_has_received(broker: BrokerServer) -> None:
+    async with scripts(broker) as session:
+        await session.run(CREATE, "1.c", 60_000, 60_000, "cw", 100, keys=1)
+        assert (await session.run(CLAIM, "w", "node", 60_000))[0] == "OK"
+        await session.ask(Append(CLIENT, "1.c", 1, [ENTRY] * 5))
+        assert await session.ask(Take(WORKER, "1.w", 2, fed=0)) == Taken(100)
+        assert await session.ask(Sync(CLIENT, "1.c", 0, "")) == Synced("1.w", 0, 5, 2, 0)
+        await session.ask(Append(WORKER, "1.w", 1, [], fed=2))
+        assert await session.ask(Append(CLIENT, "1.c", 6, [ENTRY])) == Appended(6, 2, 2)
+        await session.ask(Take(WORKER, "1.w", 4, fed=1))  # said before, cut, and late
+        assert await session.ask(Sync(CLIENT, "1.c", 0, "")) == Synced("1.w", 0, 6, 4, 2)
+        assert await session.run(RELEASE, "1.w", "live", 60_000) == ["OK"]
+        assert (await session.run(CLAIM, "v", "next", 60_000))[0] == "OK"
+        # the next worker begins behind what was taken
+        assert await session.ask(Sync(CLIENT, "1.c", 0, "")) == Synced("2.v", 0, 6, 4, 4)
+
+
+async def test_of_a_worker_that_does_not_tell_what_its_process_received_the_takes_count(broker: BrokerServer) -> None:
+    async with scripts(broker) as session:
+        await session.begin()
+        await session.ask(Append(CLIENT, "1.c", 1, [ENTRY] * 3))
+        assert await session.ask(Take(WORKER, "1.w", 2)) == Taken()
+        assert await session.ask(Append(CLIENT, "1.c", 4, [ENTRY])) == Appended(4, 2, 2)
 
 
 async def test_nothing_takes_the_number_of_an_entry_that_was_read_and_lost(broker: BrokerServer) -> None:
@@ -112,20 +137,30 @@ async def test_nothing_takes_the_number_of_an_entry_that_was_read_and_lost(broke
         await session.begin()
         await session.ask(Append(WORKER, "1.w", 1, [ENTRY]))
         # the client has read up to 3, of which the broker has lost 2 and 3
-        assert await session.ask(Sync(CLIENT, "1.c", 3, "1.w")) == Synced("1.w", 0, 0, 0)
-        assert await session.ask(Append(WORKER, "1.w", 2, [ENTRY, ENTRY, ENTRY])) == Appended(4, 3)
+        assert await session.ask(Sync(CLIENT, "1.c", 3, "1.w")) == Synced("1.w", 0, 0, 0, 0)
+        assert await session.ask(Append(WORKER, "1.w", 2, [ENTRY, ENTRY, ENTRY])) == Appended(4, 3, 3)
         assert await session.broker.command("xlen", session.keys[2]) == 2  # 1 and 4
+
+
+async def test_turns_of_which_the_broker_has_lost_the_prompt_count_as_begun(broker: BrokerServer) -> None:
+    async with scripts(broker) as session:
+        await session.begin()
+        # the worker has read a prompt 1, which the broker has lost: the next worker does not find it
+        assert await session.ask(Sync(WORKER, "1.w", 1, "1.c", heard=1)) == Synced("1.c", 0, 0, 0, 0)
+        assert await session.broker.command("hmget", session.keys[0], ["wi", "tt"]) == (b"1", b"1")
+        assert await session.ask(Sync(WORKER, "1.w", 1, "1.c", heard=5)) == Synced("1.c", 0, 0, 0, 0)
+        assert await session.broker.command("hget", session.keys[0], "tt") == b"1"
 
 
 async def test_a_worker_whose_claim_the_broker_has_lost_is_fenced_with_its_elder(broker: BrokerServer) -> None:
     async with scripts(broker) as session:
         await session.begin()
         # the client has seen entries of a claim `2.v` that is lost
-        assert await session.ask(Sync(CLIENT, "1.c", 5, "2.v")) == Synced("2.lost", 5, 0, 0)
+        assert await session.ask(Sync(CLIENT, "1.c", 5, "2.v")) == Synced("2.lost", 5, 0, 0, 0)
         assert await session.ask(Append(WORKER, "1.w", 1, [ENTRY])) == Fenced("2.lost")
         assert await session.ask(Append(WORKER, "2.v", 6, [ENTRY])) == Fenced("2.lost")
         assert (await session.run(CLAIM, "u", "third", 60_000))[0] == "OK"
-        assert await session.ask(Append(WORKER, "3.u", 6, [ENTRY])) == Appended(6, 5)
+        assert await session.ask(Append(WORKER, "3.u", 6, [ENTRY])) == Appended(6, 5, 5)
 
 
 async def test_only_one_with_the_right_secret_takes_the_place_of_a_client(broker: BrokerServer) -> None:
@@ -133,9 +168,9 @@ async def test_only_one_with_the_right_secret_takes_the_place_of_a_client(broker
 
     async with scripts(broker) as session:
         await session.run(CREATE, "1.c", 60_000, 60_000, "k", hashlib.sha1(b"shown").hexdigest(), keys=1)
-        assert await session.run(ATTACH, "d", 60_000, "other", keys=1) == ["DENIED"]
-        assert await session.run(ATTACH, "d", 60_000, "", keys=1) == ["DENIED"]
-        assert (await session.run(ATTACH, "d", 60_000, "shown", keys=1))[0] == "OK"
+        assert await session.run(ATTACH, "d", 60_000, "other", 1, keys=1) == ["DENIED"]
+        assert await session.run(ATTACH, "d", 60_000, "", 1, keys=1) == ["DENIED"]
+        assert (await session.run(ATTACH, "d", 60_000, "shown", 1, keys=1))[0] == "OK"
 
 
 async def test_a_session_that_a_worker_has_cannot_be_discarded(broker: BrokerServer) -> None:

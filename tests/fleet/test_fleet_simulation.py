@@ -106,7 +106,7 @@ def takes_not_said_again(patch: pytest.MonkeyPatch) -> None:
 
 def nothing_kept(patch: pytest.MonkeyPatch) -> None:
     original = FleetWriter.note_taken
-    patch.setattr(FleetWriter, "note_taken", lambda writer, taken, *, now: original(writer, taken, now=math.inf))
+    patch.setattr(FleetWriter, "note_taken", lambda writer, taken, *, now, used=None: original(writer, taken, now=math.inf, used=used))
 
 
 def numbers_used_twice(patch: pytest.MonkeyPatch) -> None:
@@ -135,6 +135,11 @@ def window_without_bound(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FleetWriter, "has_room", property(lambda writer: True))
 
 
+def taken_counts_as_received(patch: pytest.MonkeyPatch) -> None:
+    original = FleetWriter.note_taken
+    patch.setattr(FleetWriter, "note_taken", lambda writer, taken, *, now, used=None: original(writer, taken, now=now))
+
+
 MISTAKES: dict[Mistake, tuple[str, ...]] = {
     no_fence: (),
     no_gap_check: (),
@@ -149,6 +154,7 @@ MISTAKES: dict[Mistake, tuple[str, ...]] = {
     uncertain_turns_untold: (),
     turns_not_counted: (),
     window_without_bound: (),
+    taken_counts_as_received: (),
 }
 """Each mistake, and the kinds of faults that bring it out; all kinds where there are none."""
 

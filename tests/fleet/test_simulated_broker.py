@@ -119,24 +119,27 @@ class Both:
         session = self.model.sessions.get(name)
         return max(0, (int(session.fields[field]) if session is not None else 0) + self.rng.choice((-3, -1, 0, 0, 0, 1, 2)))
 
+    def _fed(self, side: Side) -> int | None:
+        return self.rng.choice((None, *range(9))) if side == Side.WORKER else None
+
     def _lease(self) -> int:
         return self.rng.choice((NEVER, LONG))
 
     def create(self, name: str, _: Side) -> tuple[Any, Any]:
         token, lease = f"1.{self.rng.choice('ab')}", self._lease()
         self.tokens[name, Side.CLIENT].append(token)
-        keep = self.rng.choice((0, 2))
+        keep, window = self.rng.choice((0, 2)), self.rng.choice((0, 65536))
         return (
-            self.model.create(name, token, lease, LONG, {"q": "{}", "kp": keep}),
-            self.real.script(scripts.CREATE, [self.keys.meta(name)], token, lease, LONG, "q", "{}", "kp", keep),
+            self.model.create(name, token, lease, LONG, {"q": "{}", "kp": keep, "cw": window}),
+            self.real.script(scripts.CREATE, [self.keys.meta(name)], token, lease, LONG, "q", "{}", "kp", keep, "cw", window),
         )
 
     def attach(self, name: str, _: Side) -> tuple[Any, Any]:
-        nonce, lease = self.rng.choice("abcdef"), self._lease()
-        modelled = self.model.attach(name, nonce, lease)
+        nonce, lease, window = self.rng.choice("abcdef"), self._lease(), self.rng.choice((1, 65536))
+        modelled = self.model.attach(name, nonce, lease, "", window)
         if modelled[0] == "OK":
             self.tokens[name, Side.CLIENT].append(modelled[1])
-        return modelled, self.real.script(scripts.ATTACH, [self.keys.meta(name)], nonce, lease, "")
+        return modelled, self.real.script(scripts.ATTACH, [self.keys.meta(name)], nonce, lease, "", window)
 
     def claim(self, name: str, _: Side) -> tuple[Any, Any]:
         nonce, lease = self.rng.choice("uvwxyz"), self._lease()
@@ -154,22 +157,22 @@ class Both:
         entries = [(rng.choice("dpfboe"), rng.randbytes(rng.randrange(5))) for _ in range(rng.randrange(4))]
         turns, stored = (rng.choice((None, 1, 2)), rng.choice((None, 1))) if side == Side.WORKER else (None, None)
         first = self._number(name, "wo" if side == Side.WORKER else "ci") + 1
-        call = Append(side, self._token(name, side), first, entries, turns, stored)
+        call = Append(side, self._token(name, side), first, entries, turns, stored, self._fed(side))
         args = [part for entry in entries for part in entry]
         found = self.real.script(
             scripts.APPEND,
             [self.keys.meta(name), self._stream(name, side)],
-            *(side.value, call.token, first, _or_empty(turns), _or_empty(stored), *args),
+            *(side.value, call.token, first, _or_empty(turns), _or_empty(stored), _or_empty(call.fed), *args),
         )
         return self.model.append(name, call), found
 
     def take(self, name: str, side: Side) -> tuple[Any, Any]:
         turns = self.rng.choice((None, None, 1, 2, 3)) if side == Side.WORKER else None
         upto = self._number(name, "wi" if side == Side.WORKER else "co")
-        call = Take(side, self._token(name, side), upto, turns)
+        call = Take(side, self._token(name, side), upto, turns, self._fed(side))
         other = Side.CLIENT if side == Side.WORKER else Side.WORKER
         keys = [self.keys.meta(name), self._stream(name, other)]
-        found = self.real.script(scripts.TAKE, keys, side.value, call.token, upto, _or_empty(turns))
+        found = self.real.script(scripts.TAKE, keys, side.value, call.token, upto, _or_empty(turns), _or_empty(call.fed))
         return self.model.take(name, call), found
 
     def sync(self, name: str, side: Side) -> tuple[Any, Any]:
@@ -181,9 +184,13 @@ class Both:
             self._number(name, "ci" if side == Side.WORKER else "wo"),
             seen,
             self._number(name, "wi" if side == Side.WORKER else "co"),
-            *(self.rng.randrange(4) for _ in range(3)),
+            begun=self.rng.randrange(4),
+            over=self.rng.randrange(4),
+            stored=self.rng.randrange(4),
+            fed=self._fed(side),
+            heard=self.rng.randrange(6),
         )
-        known = (call.cursor, seen, call.taken, call.begun, call.over, call.stored)
+        known = (call.cursor, seen, call.taken, call.begun, call.over, call.stored, _or_empty(call.fed), call.heard)
         return self.model.sync(name, call), self.real.script(scripts.SYNC, [self.keys.meta(name)], side.value, call.token, *known)
 
     def renew(self, name: str, side: Side) -> tuple[Any, Any]:
@@ -274,8 +281,8 @@ def test_a_call_that_was_cut_and_comes_late_takes_no_turn_back(real: RealBroker)
     meta, incoming, outgoing = keys.meta("one"), keys.incoming("one"), keys.outgoing("one")
     real.script(scripts.CREATE, [meta], "1.a", LONG, LONG)
     real.script(scripts.CLAIM, [meta, incoming, outgoing], "w", "node", LONG)
-    real.script(scripts.TAKE, [meta, incoming], "w", "1.w", 2, 2)
-    real.script(scripts.TAKE, [meta, incoming], "w", "1.w", 1, 1)  # said before, cut, and late
-    real.script(scripts.APPEND, [meta, outgoing], "w", "1.w", 1, 2, 2, "d", b"two results\n")
-    real.script(scripts.APPEND, [meta, outgoing], "w", "1.w", 1, 1, 1, "d", b"one result\n")
-    assert real.ask("HMGET", meta, "tt", "td", "ts") == [b"2", b"2", b"2"]
+    real.script(scripts.TAKE, [meta, incoming], "w", "1.w", 2, 2, 2)
+    real.script(scripts.TAKE, [meta, incoming], "w", "1.w", 1, 1, 1)  # said before, cut, and late
+    real.script(scripts.APPEND, [meta, outgoing], "w", "1.w", 1, 2, 2, 2, "d", b"two results\n")
+    real.script(scripts.APPEND, [meta, outgoing], "w", "1.w", 1, 1, 1, 1, "d", b"one result\n")
+    assert real.ask("HMGET", meta, "tt", "td", "ts", "wf") == [b"2", b"2", b"2", b"2@1.w"]

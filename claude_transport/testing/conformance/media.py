@@ -577,8 +577,6 @@ class _FleetMedium(LiveMedium):
     """A child process on a worker of a fleet, a client, and a real broker between the two."""
 
     name = "fleet"
-    # a worker writes down that it takes a line before the process gets it, and then has it whole
-    excludes: Mapping[str, Reason] = dict.fromkeys(_NEVER_FULL, Reason.WHOLE_LINES)
 
     def __init__(self, url: str | Callable[[], str]) -> None:
         self._find_url = url if callable(url) else lambda: url

@@ -1,0 +1,176 @@
+"""A session on its worker, without a broker: what the process gets when the lease ends in between, and a worker that was replaced."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+
+from claude_transport import errors
+from claude_transport.fleet.hosted import HostedSession
+from claude_transport.gateway.door import Allowance, GatewayLimits
+from claude_transport.gateway.session import ServerFields
+from claude_transport.protocol.fleet import Append, Appended, Call, Entry, Fenced, Lease, Owner, Renew, Renewed, Reply, Synced, Take, Taken
+from claude_transport.protocol.fleet_ends import Claimed, WorkerEnd
+from claude_transport.streams.broker import Broker, BrokerAddress, Carrier
+from claude_transport.transport import Transport
+
+
+class SwitchedLease(Lease):
+    """A lease that holds when the test says so."""
+
+    def __init__(self, *, held: bool) -> None:
+        super().__init__(seconds=1e6, margin=0)
+        self.granted(asked_at=anyio.current_time())
+        self.held = held
+
+    def holds(self, now: float) -> bool:
+        return self.held
+
+
+class Listening(Transport):
+    """A process that notes what it gets, and says nothing."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self._closed = anyio.Event()
+
+    async def connect(self) -> None:
+        await anyio.lowlevel.checkpoint()
+
+    async def write(self, data: str | bytes) -> None:
+        await anyio.lowlevel.checkpoint()
+        self.written.append(data if isinstance(data, bytes) else data.encode())
+
+    async def read_messages(self) -> AsyncIterator[dict[str, Any]]:
+        await self._closed.wait()
+        return
+        yield {}
+
+    async def end_input(self) -> None:
+        await anyio.lowlevel.checkpoint()
+
+    async def close(self) -> None:
+        self._closed.set()
+
+    def is_ready(self) -> bool:
+        return not self._closed.is_set()
+
+
+class Answering(Carrier):
+    """Answers each call at once; a renewal with `fenced` when there is one."""
+
+    fenced: Fenced | None = None
+
+    async def carry_out(self, call: Call) -> bool:
+        await anyio.lowlevel.checkpoint()
+        now = anyio.current_time()
+        self.end.answered(call, self._answer(call), asked_at=now, now=now)
+        self.on_change()
+        return True
+
+    def _answer(self, call: Call) -> Reply:
+        match call:
+            case Append():
+                return Appended(call.first + len(call.entries) - 1, 0)
+            case Take():
+                return Taken()
+            case Renew():
+                return self.fenced or Renewed(60.0)
+        return Synced("1.c", 0, 0, 0)
+
+
+class Spending(Allowance):
+    """Calls `on_spend` for each piece of input, before it is written."""
+
+    def __init__(self, on_spend: Callable[[int], object]) -> None:
+        super().__init__(GatewayLimits())
+        self._on_spend = on_spend
+        self._times = 0
+
+    async def spend(self, size: int) -> None:
+        await anyio.lowlevel.checkpoint()
+        self._times += 1
+        self._on_spend(self._times)
+
+
+class Stand:
+    """A hosted session, its process, and its lease."""
+
+    def __init__(self, *, held: bool = True, on_spend: Callable[[int], object] = bool) -> None:
+        broker = Broker(BrokerAddress("redis://127.0.0.1:1/0"))
+        self.end = WorkerEnd(Claimed(token="1.w"), asked_at=anyio.current_time())
+        self.lease = SwitchedLease(held=held)
+        self.end.lease = self.lease
+        self.process = Listening()
+        self.carrier = Answering(broker, "S", self.end, patience=1.0, on_change=bool)
+        self.session = HostedSession(
+            broker,
+            "S",
+            self.end,
+            self.process,
+            carrier=self.carrier,
+            fields=ServerFields({}),
+            allowance=Spending(on_spend),
+            limits=GatewayLimits(),
+        )
+
+    @asynccontextmanager
+    async def running(self, *, setup: tuple[bytes, ...] = ()) -> AsyncIterator[None]:
+        async def run() -> None:
+            await self.session.run(Owner(node="one"), setup=setup)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            await anyio.wait_all_tasks_blocked()
+            yield
+            self.session.leave()
+
+    async def set_lease(self, *, held: bool) -> None:
+        self.lease.held = held
+        self.session.wake()
+        await anyio.wait_all_tasks_blocked()
+
+
+def line(number: int) -> bytes:
+    return b'{"n":%d}\n' % number
+
+
+async def test_a_lease_that_ends_between_two_writes_keeps_the_second_one_from_the_process() -> None:
+    stand = Stand(on_spend=lambda times: times == 2 and setattr(stand.lease, "held", False))
+    async with stand.running():
+        stand.session.hear([Entry(number, "1.c", "d", line(number)) for number in (1, 2)])
+        await anyio.wait_all_tasks_blocked()
+        assert stand.process.written == [line(1)]
+        await stand.set_lease(held=True)
+        assert stand.process.written == [line(1), line(2)]
+
+
+async def test_the_lines_that_set_a_process_up_need_the_lease() -> None:
+    stand = Stand(held=False)
+    async with stand.running(setup=(line(1), line(2))):
+        assert stand.process.written == []
+        await stand.set_lease(held=True)
+        assert stand.process.written == [line(1), line(2)]
+
+
+async def test_a_worker_that_was_replaced_is_fenced_when_the_next_one_has_trimmed_what_it_reads() -> None:
+    stand = Stand()
+    stand.carrier.fenced = Fenced("2.v")
+    async with stand.running():
+        stand.session.hear([Entry(3, "1.c", "d", line(3))])
+        await anyio.wait_all_tasks_blocked()
+    assert stand.session.lost_code == "fleet.fenced"
+    assert stand.end.writer.last == 1  # it has said that it has the session, and not that the session ended
+
+
+async def test_entries_that_are_gone_end_the_session_of_a_worker_that_still_has_it(caplog: pytest.LogCaptureFixture) -> None:
+    stand = Stand()
+    async with stand.running():
+        stand.session.hear([Entry(3, "1.c", "d", line(3))])
+        await anyio.wait_all_tasks_blocked()
+        assert stand.session.ended == "malformed"
+    assert str(errors.ReplayGap("the entries from 1 to 2 are not kept any more")) in caplog.text
