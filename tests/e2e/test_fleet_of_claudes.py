@@ -20,13 +20,13 @@ from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
 from claude_transport.observing import observe
 from claude_transport.testing import FakeMessagesAPI, replies
 
+pytestmark = pytest.mark.both_loops
+
 WORKER = """
 import sys, anyio, msgspec
 import claude_transport as ct
 from claude_transport import sessions
 from claude_transport.fleet import FleetWorker
-
-pytestmark = pytest.mark.both_loops
 url, store, fields = sys.argv[1:]
 async def main():
     options = ct.ClaudeOptions(session_store=sessions.SQLiteSessionStore(store), **msgspec.json.decode(fields))
