@@ -89,7 +89,15 @@ class Relay:
         self.asked += 1
         self._note()
         await self._until_it_may_pass("up")
-        async with client, await anyio.connect_tcp("127.0.0.1", self._port) as server:
+        async with client:
+            try:
+                server = await anyio.connect_tcp("127.0.0.1", self._port)
+            except OSError:
+                return  # no server is there, and the client finds a connection that ends
+            await self._carry(client, server)
+
+    async def _carry(self, client: SocketStream, server: SocketStream) -> None:
+        async with server:
             passage = Passage(client, server, None if self._cut_next is None else self._cut_next(self.cuts))
             self.passages.append(passage)
             with passage.scope:
