@@ -27,7 +27,7 @@ def speed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
     return lambda name: importlib.import_module(f"speed.{name}")
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("backend", ["asyncio", pytest.param("trio", marks=pytest.mark.nightly)])
 def test_every_benchmark_runs_and_measures_something(backend: str) -> None:
     names = [name for name in NAMES if backend == "asyncio" or name != "importing"]  # which costs a second, and is the same
     command = [sys.executable, str(BENCH), "--quick", "--backend", backend, "--only", *names]
