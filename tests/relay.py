@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Literal, NamedTuple
 
 import anyio
@@ -45,7 +45,8 @@ class Passage:
     def end(self) -> None:
         if self.cut is not None and self.cut.hard:
             for stream in self.streams.values():
-                stream.extra(SocketAttribute.raw_socket).setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_ONCE)
+                with suppress(OSError):  # the server was killed, and the event loop has closed this end already
+                    stream.extra(SocketAttribute.raw_socket).setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_ONCE)
         self.scope.cancel()
 
 
