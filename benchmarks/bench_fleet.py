@@ -204,7 +204,8 @@ async def bare(url: str, *, sessions: int, batches: int) -> dict[str, Any]:
 
         command = [sys.executable, "-c", APPENDING, url, str(sessions), str(batches), (LINE * 32).decode()]
         writer = await anyio.to_thread.run_sync(functools.partial(subprocess.Popen, command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
-        assert writer.stdin is not None and writer.stdout is not None
+        assert writer.stdin is not None
+        assert writer.stdout is not None
         await anyio.to_thread.run_sync(writer.stdout.readline)  # it is connected
         began = time.perf_counter(), time.process_time()
         writer.stdin.close()
