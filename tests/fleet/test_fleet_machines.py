@@ -304,6 +304,71 @@ def test_a_turn_is_over_for_the_broker_with_the_append_of_its_result() -> None:
     assert not end.busy
 
 
+def feed(end: WorkerEnd, number: int, line: bytes) -> None:
+    end.arrived([Entry(number, "1.a", Kind.DATA, line + b"\n")])
+    call = end.take_call()
+    assert call is not None
+    end.answered(call, Taken(), asked_at=0, now=0)
+    end.fed()
+
+
+RESULT = b'{"type":"result"}\n'
+
+
+def state(word: str) -> bytes:
+    return b'{"type":"system","subtype":"session_state_changed","state":"%s"}\n' % word.encode()
+
+
+def life(word: str, uuid: str) -> bytes:
+    return b'{"type":"command_lifecycle","command_uuid":"%s","state":"%s"}\n' % (uuid.encode(), word.encode())
+
+
+def test_a_prompt_that_comes_between_a_result_and_idle_is_a_turn_that_runs() -> None:
+    end = WorkerEnd(claimed(), asked_at=0)
+    feed(end, 1, b'{"type":"user"}')
+    end.say(state("running") + RESULT)
+    feed(end, 2, b'{"type":"user"}')  # a client sends it as soon as it has the result
+    end.say(state("idle"))
+    call = end.append_call()
+    assert call is not None
+    assert (end.busy, call.turns) == (True, 1)
+    end.say(state("running") + RESULT + state("idle"))
+    assert not end.busy
+
+
+def test_a_prompt_with_a_uuid_runs_until_the_process_is_idle_after_it_has_named_it() -> None:
+    end = WorkerEnd(claimed(), asked_at=0)
+    feed(end, 1, b'{"type":"user","uuid":"one"}')
+    end.say(life("queued", "one") + life("started", "one") + state("running"))
+    feed(end, 2, b'{"type":"user","uuid":"two"}')  # it is in the pipe when the process says the rest
+    end.say(RESULT + state("idle") + life("completed", "one"))
+    assert end.busy
+    end.say(life("queued", "two") + state("running") + RESULT)
+    assert end.busy
+    end.say(state("idle"))
+    assert not end.busy
+
+
+def test_a_result_is_one_wherever_its_type_stands_and_none_inside_of_another_message() -> None:
+    end = WorkerEnd(claimed(), asked_at=0)
+    feed(end, 1, b'{"type":"user"}')
+    end.say(b'{"type":"assistant","message":{"content":[{"type":"result"}]}}\n')
+    assert end.busy
+    end.say(b'{"duration_ms":7,"type":"result"}\n')
+    assert not end.busy
+
+
+def test_prompts_that_became_one_turn_are_over_together() -> None:
+    end = WorkerEnd(claimed(), asked_at=0)
+    for number, uuid in enumerate(("one", "two", "three"), 1):
+        feed(end, number, b'{"type":"user","uuid":"%s"}' % uuid.encode())
+        end.say(life("queued", uuid))
+    end.say(state("running") + RESULT + state("idle"))
+    call = end.append_call()
+    assert call is not None
+    assert (end.busy, call.turns) == (False, 3)
+
+
 def test_a_turn_whose_transcript_is_not_stored_is_a_gap_for_the_next_worker() -> None:
     end = WorkerEnd(claimed(turns_begun=1), asked_at=0)
     end.hold_turns(unstored=True)
