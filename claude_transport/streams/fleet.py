@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import logging
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, NoReturn
 
 import anyio
@@ -55,6 +55,9 @@ TAKEOVER_SECONDS: Final = 60.0
 
 _UNCLAIMED_SECONDS: Final = 24 * 3600
 """Seconds for which the broker keeps a session that no worker has taken."""
+
+_INBOX_ENTRIES: Final = 32
+"""Wake-ups that the broker keeps for a worker. The sessions of more at once are found with its next heartbeat."""
 
 _TAKE_DELAY: Final = 0.01
 """Seconds that telling the broker what was read is delayed."""
@@ -199,7 +202,7 @@ class FleetConnectable(ByteStreamConnectable):
         home = await broker.command("hget", broker.keys.homes, wanted.workspace) if wanted.workspace else None
         ranked = await ranked_nodes(broker, wanted, home=None if home is None else text_of(home))
         if ranked:
-            await wake_node(broker, ranked[0].id)
+            await wake_node(broker, ranked[0].id, about=(session,))
 
 
 async def broker_time(broker: Broker) -> float:
@@ -219,17 +222,17 @@ async def ranked_nodes(broker: Broker, wanted: Wanted, *, home: str | None) -> l
     return rank_nodes(await read_nodes(broker), wanted, now=await broker_time(broker), home=home)
 
 
-async def wake_node(broker: Broker, node: str, *, about: str = "") -> None:
-    """Make a worker look at the queue at once, and at the session `about`."""
+async def wake_node(broker: Broker, node: str, *, about: Collection[str]) -> None:
+    """Make a worker look at the queue at once, and at the sessions `about`."""
     import coredis
 
     await broker.command(
         "xadd",
         broker.keys.inbox(node),
-        {"w": about},
+        {"w": " ".join(about)},
         trim_strategy=coredis.PureToken.MAXLEN,
         trim_operator=coredis.PureToken.EQUAL,
-        threshold=1,
+        threshold=_INBOX_ENTRIES,
     )
 
 
