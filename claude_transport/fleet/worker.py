@@ -31,7 +31,7 @@ from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.printable import printable
 from claude_transport.protocol.fleet import FLEET_VERSION, Owner, SessionEnd
-from claude_transport.protocol.fleet_ends import LEASE_MARGIN, LEASE_SECONDS, Claimed, WorkerEnd
+from claude_transport.protocol.fleet_ends import LEASE_SECONDS, Claimed, WorkerEnd
 from claude_transport.protocol.fleet_placement import NODE_SECONDS, Node, Placed, Placing, Wanted
 from claude_transport.protocol.fleet_scripts import CLAIM, RELEASE
 from claude_transport.protocol.fleet_secrets import with_secrets
@@ -370,9 +370,7 @@ class FleetWorker:
         fields = {text_of(key): text_of(value) for key, value in zip(answer[1][::2], answer[1][1::2], strict=True)}
         claimed = Claimed.from_fields(fields)
         await broker.command("zadd", keys.sessions, {session: await broker_time(broker) + self._lease})
-        end = WorkerEnd(
-            claimed, asked_at=asked_at, lease=self._lease, margin=min(LEASE_MARGIN, self._lease / 4), max_line_bytes=self._limits.line_bytes
-        )
+        end = WorkerEnd(claimed, asked_at=asked_at, lease=self._lease, max_line_bytes=self._limits.line_bytes)
         carrier = Carrier(broker, session, end, patience=self._lease, on_change=bool)
         self.metrics.claimed["takeover" if claimed.is_takeover else "new"] += 1
         try:

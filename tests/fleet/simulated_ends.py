@@ -13,7 +13,7 @@ from simulated_machines import Connection, Machine, World
 
 from claude_transport.errors import ClaudeTransportError, ReplayGap
 from claude_transport.protocol.fleet import Append, Arrival, Call, Entry, Kind, Owner, Reply, SessionEnd, Side, Synced
-from claude_transport.protocol.fleet_ends import LEASE_MARGIN, LEASE_SECONDS, Claimed, FleetEnd, WorkerEnd
+from claude_transport.protocol.fleet_ends import LEASE_SECONDS, Claimed, FleetEnd, WorkerEnd
 from claude_transport.protocol.fleet_placement import NODE_SECONDS, Node, Placing, Wanted, decode_node
 
 CLIENT_LEASE = 60.0
@@ -235,9 +235,7 @@ class Hosted(Driver):
     end: WorkerEnd
 
     def __init__(self, node: Worker, session: str, claimed: Claimed, watch: Watch, *, asked_at: float, number: int, manner: Manner) -> None:
-        end = WorkerEnd(
-            claimed, asked_at=asked_at, lease=LEASE_SECONDS, margin=LEASE_MARGIN, window=manner.window, keep_bytes=manner.keep_bytes
-        )
+        end = WorkerEnd(claimed, asked_at=asked_at, window=manner.window, keep_bytes=manner.keep_bytes)
         super().__init__(node.machine, node.connection, session, end, watch, patience=LEASE_SECONDS)
         self.node = node
         self.claimed = claimed

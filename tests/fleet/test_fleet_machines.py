@@ -25,7 +25,7 @@ from claude_transport.protocol.fleet import (
     Take,
     Taken,
 )
-from claude_transport.protocol.fleet_ends import Claimed, ClientEnd, WorkerEnd
+from claude_transport.protocol.fleet_ends import LEASE_SECONDS, Claimed, ClientEnd, WorkerEnd
 from claude_transport.protocol.fleet_placement import Node, Placed, Placing, Wanted, decode_node, rank_nodes, wait_for_better
 
 
@@ -276,14 +276,22 @@ def test_a_cut_take_is_made_again_before_anything_is_fed() -> None:
     assert end.take_call() == call
 
 
-def test_nothing_is_fed_when_the_lease_is_over() -> None:
-    end = WorkerEnd(claimed(), asked_at=0, lease=15, margin=3)
+@pytest.mark.parametrize(("lease", "until"), [(15, 12), (60, 57), (4, 3)])
+def test_nothing_is_fed_from_a_margin_before_the_end_of_the_lease_on(lease: float, until: float) -> None:
+    end = WorkerEnd(claimed(), asked_at=0, lease=lease)
     end.arrived([prompt(1)])
     call = end.take_call()
     assert call is not None
     end.answered(call, Taken(), asked_at=0, now=0)
-    assert end.to_feed(11.9)
-    assert end.to_feed(12) == []
+    assert end.to_feed(until - 0.1)
+    assert end.to_feed(until) == []
+
+
+def test_a_write_that_begins_at_the_last_moment_of_a_lease_ends_before_another_worker_can_have_the_session() -> None:
+    end = WorkerEnd(claimed(), asked_at=0)
+    slowest, longest_write = 1 - 0.08, 1.5  # what the fleet takes for granted
+    last = max(tick / 100 for tick in range(2000) if end.lease.holds(tick / 100 * slowest))
+    assert last + longest_write < LEASE_SECONDS
 
 
 def test_a_turn_is_over_for_the_broker_with_the_append_of_its_result() -> None:
