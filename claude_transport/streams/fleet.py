@@ -69,6 +69,8 @@ _CLOSE_SHARE: Final = 0.25
 class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Which session is wanted: a new one as `wanted` says, or the running one with the id `session`, behind the entry `since`.
 
+    `said_by` is the token of the worker that said the entry `since`; an empty text when that is not known.
+
     `keep` is how many entries of the output stay in the broker after they were read.
 
     `token` proves who asks. Neither it nor anything that it can be found from gets into the broker.
@@ -76,6 +78,7 @@ class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     session: str | None = None
     since: int | None = None
+    said_by: str = ""
     token: str | None = None
     wanted: Wanted = Wanted()
     keep: int = 0
@@ -182,8 +185,27 @@ class FleetConnectable(ByteStreamConnectable):
                 raise AuthenticationError("this token did not begin the session")
         token, last, taken, read = text_of(answer[1]), *(int(each) for each in answer[2:5])
         cursor = read if request.since is None else request.since
+        last_worker, base = text_of(answer[6]), int(answer[8])
+        await self._check_said_by(broker, session, cursor, others=last_worker != request.said_by and cursor > base)
         await self._check_kept(broker, session, cursor, token=token, read=read, last=int(answer[5]))
         return session, ClientEnd(token, last=last, taken=taken, cursor=cursor, window=self._window), text_of(answer[7]) == "new"
+
+    async def _check_said_by(self, broker: Broker, session: str, cursor: int, *, others: bool) -> None:
+        """Raise `ReplayGap` when another worker has said the entry `cursor` than the one that this client has heard.
+
+        Args:
+            broker: the connection.
+            session: the id of the session.
+            cursor: the number of the entry.
+            others: another worker has it now, which began before this entry.
+        """
+        said_by = self.request.said_by
+        if not said_by:
+            return
+        key = broker.keys.outgoing(session)
+        found = await broker.command("xrange", key, start=f"{cursor}-0", end=f"{cursor}-0")
+        if others or any(decode_entry(bytes_of(row[0]), row[1]).token != said_by for row in found):
+            raise ReplayGap(f"the broker has lost what the session said up to the position {cursor}, and has other lines there now")
 
     async def _check_kept(self, broker: Broker, session: str, cursor: int, *, token: str, read: int, last: int) -> None:
         """Raise `ReplayGap` when entries behind `cursor` are not kept any more, or never were; `ConnectionLost` when `token` is old."""
@@ -276,6 +298,11 @@ class FleetStream(ByteStream):
     def position(self) -> int:
         """The number of the last entry of which everything was received. A client elsewhere goes on behind it."""
         return self._end.consumed_number
+
+    @property
+    def said_by(self) -> str:
+        """The token of the worker that said the entry at `position`; an empty text when that is not known."""
+        return self._end.reader.writer_of(self.position)
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
         """Wait for at least one byte of the process's output, and return at most `max_bytes`."""
