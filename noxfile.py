@@ -44,7 +44,9 @@ def run(session: nox.Session, program: str, *arguments: str, env: Mapping[str, s
     """Run a program of the environment that the sessions of CI share."""
     programs = session.cache_dir.parent / "checks" / ("Scripts" if sys.platform == "win32" else "bin")
     path = os.pathsep.join([str(programs), os.environ.get("PATH", "")])
-    session.run(str(programs / program), *arguments, env={"PATH": path, **(env or {})}, external=True, silent=silent)
+    # Each worker of pytest would compile all tests again where the machine forbids .pyc files.
+    environment = {"PATH": path, "PYTHONDONTWRITEBYTECODE": "", **(env or {})}
+    session.run(str(programs / program), *arguments, env=environment, external=True, silent=silent)
 
 
 def run_pytest(session: nox.Session, *arguments: str) -> None:
@@ -367,21 +369,21 @@ WINDOWS_PACKAGES = ("anyio", "msgspec", "anthropic", "pytest", "hypothesis", "we
 NO_WMI = "import platform\n\ndef _none(*_):\n    raise OSError('no WMI under wine')\n\nplatform._wmi_query = _none\n"
 # A network namespace with loopback only: what these programs do reaches nothing. Under `-r`, the user counts as root in it.
 WITHOUT_A_NETWORK = ("unshare", "--net") if hasattr(os, "geteuid") and os.geteuid() == 0 else ("unshare", "--net", "--map-root-user")
+WINDOWS_TESTS = ("tests/windows", "tests/launch/test_windows_decisions.py", "tests/test_locks.py")
 
 
 @nox.session(default=False)
 def windows(session: nox.Session) -> None:
-    """The tests of tests/windows on a real Windows, on asyncio and trio, and the decisions for Windows."""
+    """The tests of Windows on a real one, on asyncio and trio, and the decisions for it."""
     if sys.platform != "win32":
         session.skip("this is no Windows; `nox -s wine` tries it with wine")
     install(session, "test")
-    tests = ("tests/windows", "tests/launch/test_windows_decisions.py")
-    session.run("python", "-m", "pytest", *tests, *session.posargs, env={"PYTEST_ADDOPTS": "", "PYTHONUTF8": "1"})
+    session.run("python", "-m", "pytest", *WINDOWS_TESTS, *session.posargs, env={"PYTEST_ADDOPTS": "", "PYTHONUTF8": "1"})
 
 
 @nox.session(default=False)
 def wine(session: nox.Session) -> None:
-    """The tests of tests/windows on a CPython for Windows under wine, on asyncio, without a network; skipped where wine cannot run."""
+    """The tests of Windows on a CPython for Windows under wine, on asyncio, without a network; skipped where wine cannot run."""
     for program in ("wine", "unshare", "ip", "bash"):
         if shutil.which(program) is None:
             session.skip(f"{program} is not installed, so nothing was tried on Windows")
@@ -410,7 +412,7 @@ def wine(session: nox.Session) -> None:
     if not (world / "prefix" / "system.reg").exists():
         session.run(*isolated, "wineboot", "-i", env=env, external=True)
         session.run(*isolated, "winecfg", "-v", "win10", env=env, external=True)
-    tests = session.posargs or ["tests/windows"]
+    tests = session.posargs or WINDOWS_TESTS
     session.run(*isolated, "wine", str(python), "-m", "pytest", "-p", "no:cacheprovider", *tests, env=env, external=True)
 
 

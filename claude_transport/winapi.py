@@ -1,7 +1,7 @@
-"""What the standard library does not offer on Windows: private files, and questions about other processes. It is called through `ctypes`,
-which is imported by the first call.
+"""What the standard library does not offer on Windows: private files, locks, and questions about other processes. It is called through
+`ctypes`, which is imported by the first call.
 
-Every function may be called on every system: elsewhere it does nothing, or returns None. Job Objects are in `streams.jobs`.
+Every function may be called on every system: elsewhere it does nothing, or returns None. Job Objects are in `jobs`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ _QUERY_LIMITED: Final = 0x1000
 _SYNCHRONIZE: Final = 0x0010_0000
 _TIMED_OUT: Final = 0x102
 _DENIED: Final = 5
+_EXCLUSIVE_AT_ONCE: Final = 0x1 | 0x2
+_BEHIND_EVERYTHING: Final = 0x7FFF_FFFF
+"""The upper half of the position of the locked byte. Windows keeps others from reading what is locked, so no file has that byte."""
 
 
 def make_private(path: str | os.PathLike[str]) -> None:
@@ -68,6 +71,35 @@ def resident_bytes(pid: int) -> int | None:
         api.kernel.CloseHandle(process)
 
 
+def count_handles() -> int | None:
+    """Return how many handles this process has open on Windows; None on other systems, and when Windows does not tell."""
+    if os.name != "nt":
+        return None
+    import ctypes
+
+    api = _api()
+    count = ctypes.c_uint32()
+    is_known = api.kernel.GetProcessHandleCount(api.kernel.GetCurrentProcess(), api.reference(count))
+    return count.value if is_known else None
+
+
+def lock_file(file: int) -> bool:
+    """Lock an open file of Windows for its descriptor alone, without waiting. Returns False on other systems, and does nothing.
+
+    Raises `OSError`; its `winerror` is 33 when another descriptor has the lock.
+    """
+    if os.name != "nt":
+        return False
+    import msvcrt
+
+    api = _api()
+    handle: int = vars(msvcrt)["get_osfhandle"](file)  # type checkers know it on Windows only
+    place = api.overlapped()
+    if not api.kernel.LockFileEx(handle, _EXCLUSIVE_AT_ONCE, 0, 1, 0, api.reference(place)):
+        raise api.error()
+    return True
+
+
 class _Api:
     """The functions of the system."""
 
@@ -90,6 +122,9 @@ class _Api:
             (self.kernel, "OpenProcess", handle, (number, flag, number)),
             (self.kernel, "WaitForSingleObject", number, (handle, number)),
             (self.kernel, "K32GetProcessMemoryInfo", flag, (handle, pointer, number)),
+            (self.kernel, "LockFileEx", flag, (handle, number, number, number, number, pointer)),
+            (self.kernel, "GetCurrentProcess", handle, ()),
+            (self.kernel, "GetProcessHandleCount", flag, (handle, pointer)),
             (self.kernel, "CloseHandle", flag, (handle,)),
         ):
             function = getattr(library, name)
@@ -114,6 +149,20 @@ class _Api:
             )
 
         return MemoryCounters(ctypes.sizeof(MemoryCounters))
+
+    def overlapped(self) -> Any:
+        """Return an `OVERLAPPED` with the position of the byte that locks are on."""
+        import ctypes
+
+        class Overlapped(ctypes.Structure):
+            _fields_ = (
+                ("internal", ctypes.c_size_t * 2),
+                ("offset", ctypes.c_uint32),
+                ("offset_high", ctypes.c_uint32),
+                ("event", ctypes.c_void_p),
+            )
+
+        return Overlapped(offset_high=_BEHIND_EVERYTHING)
 
 
 @functools.cache

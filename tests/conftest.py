@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import row_maps
 from cli_under_test import lacking, mismatches, version_under_test
 from hypothesis import HealthCheck, settings
 
@@ -24,7 +25,7 @@ settings.register_profile("quick", settings.get_profile("suite"), max_examples=1
 settings.load_profile("suite")
 
 
-@pytest.fixture(params=["asyncio", "trio"])
+@pytest.fixture(params=row_maps.LOOPS)
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     """The event loop of the test: each async test runs once per backend."""
     return str(request.param)
@@ -55,6 +56,21 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if asked == "e2e" and collection_path.match("test_*.py") and not collection_path.is_relative_to(E2E):
         return None if "mark.e2e" in collection_path.read_text("utf-8") else True
     return None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave an end-to-end test on one of the two event loops to the nightly run. Which one, its name decides.
+
+    Proofs of a row stay on both, and so do modules marked `both_loops`: what they show is also the work of the event loop, which the other
+    tests, without the real CLI, show on both.
+    """
+    once = [item for item in items if item.get_closest_marker("e2e") and not item.get_closest_marker("both_loops")]
+    if not once or "nightly" not in str(config.getoption("markexpr")):
+        return
+    for item in once:
+        loop = item.callspec.params.get("anyio_backend") if isinstance(item, pytest.Function) and hasattr(item, "callspec") else None
+        if loop in row_maps.LOOPS and row_maps.proof_of(item.nodeid) not in row_maps.proofs() and row_maps.loop_in_ci(item.nodeid) != loop:
+            item.add_marker(pytest.mark.nightly)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -98,10 +114,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Fail a proof of a requirement's row that is skipped where CI is set: what is not run there proves nothing."""
     report: Any = yield
-    if report.skipped and os.environ.get("CI"):
-        import row_maps
-
-        if row_maps.proof_of(item.nodeid) in row_maps.proofs():
-            report.outcome = "failed"
-            report.longrepr = f"{item.nodeid} proves a row of the requirements, and is not skipped where CI is set: {report.longrepr}"
+    if report.skipped and os.environ.get("CI") and row_maps.proof_of(item.nodeid) in row_maps.proofs():
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} proves a row of the requirements, and is not skipped where CI is set: {report.longrepr}"
     return report  # type: ignore[no-any-return]

@@ -21,7 +21,10 @@ from claude_transport.testing.mock_claude import MockClaude
 
 PROJECT = Path(__file__).parent.parent
 DOCS = PROJECT / "docs"
-PAGES = sorted(page for kind in ("tutorial", "how-to", "explanation", "reference") for page in (DOCS / kind).glob("*.md"))
+PAGES = [
+    DOCS.parent / "CHANGELOG.md",
+    *sorted(page for kind in ("tutorial", "how-to", "explanation", "reference") for page in (DOCS / kind).glob("*.md")),
+]
 
 # How the pages call an object, and what it is. An attribute that is one of several classes' is looked for in all of them.
 OBJECTS: dict[str, tuple[Any, ...]] = {

@@ -113,6 +113,41 @@ def test_what_does_not_run_on_both_event_loops_is_named(tmp_path: Path) -> None:
     assert said["test_c"] == [f"{name} is skipped here, expected to fail, or left to the nightly run" for name in names]
 
 
+END_TO_END = """
+import pytest
+
+pytestmark = [pytest.mark.e2e, *{marks}]
+
+@pytest.mark.parametrize("number", range(20))
+async def test_of_a_cli(number): pass
+
+def test_without_a_loop(): pass
+"""
+
+
+@pytest.mark.parametrize(("marks", "kept"), [("()", {1}), ("[pytest.mark.both_loops]", {2})])
+def test_ci_runs_an_end_to_end_test_on_one_loop_and_the_night_on_the_other(tmp_path: Path, marks: str, kept: set[int]) -> None:
+    tests = tmp_path / "tests"
+    tests.mkdir()
+    for name in ("conftest.py", "cli_under_test.py"):
+        (tests / name).write_text((TESTS / name).read_text())
+    (tmp_path / "pytest.ini").write_text("[pytest]\nanyio_mode = auto\nmarkers =\n    e2e:\n    nightly:\n    both_loops:\n    needs:\n")
+    (tests / "test_a.py").write_text(END_TO_END.format(marks=marks))
+    chosen = {}
+    for when in ("not nightly", "nightly"):
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-m", f"e2e and {when}", str(tests)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(TESTS)}, check=False
+        )
+        chosen[when] = re.findall(r"::(test_\w+)(?:\[(\w+)-(\d+)\])?", done.stdout)
+    loops = {number: {loop for _, loop, at in chosen["not nightly"] if at == str(number)} for number in range(20)}
+    assert {len(each) for each in loops.values()} == kept
+    assert {*loops[0], *(loop for each in loops.values() for loop in each)} == {"asyncio", "trio"}
+    assert ("test_without_a_loop", "", "") in chosen["not nightly"]
+    assert sorted({*chosen["not nightly"], *chosen["nightly"]}) == sorted([*chosen["not nightly"], *chosen["nightly"]])
+    assert len(chosen["not nightly"]) + len(chosen["nightly"]) == 41
+
+
 SKIPPED_PROOF = """
 import pytest
 PROOFS = {"X1": ("test_it.py::test_proof",)}

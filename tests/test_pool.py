@@ -535,6 +535,10 @@ def test_the_memory_of_this_process_is_known_and_that_of_none_is_not() -> None:
     assert read_rss_bytes(2**31 - 1) is None
 
 
+def test_where_there_is_no_proc_the_memory_of_a_process_is_not_known() -> None:
+    assert read_rss_bytes(os.getpid(), proc="/nowhere") is None
+
+
 async def test_what_a_pool_does_can_be_read_off_it() -> None:
     async with pool_of(World()) as pool:
         await pool.warm_up()

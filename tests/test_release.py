@@ -115,22 +115,52 @@ def test_the_wheel_has_the_package_and_nothing_else(wheel: Path) -> None:
 # ---------------------------------------------------------------------------------------------------------------- the changelog
 
 
-def test_the_changelog_of_the_release_is_assembled_from_every_fragment(tmp_path: Path) -> None:
+SECTION = (ROOT / "CHANGELOG.md").read_text("utf-8").partition(f"\n## {VERSION} (")[2].partition("\n## ")[0]
+"""What the changelog says of the version of the package."""
+
+
+def test_the_next_section_of_the_changelog_is_assembled_from_every_fragment(tmp_path: Path) -> None:
     pytest.importorskip("towncrier")
-    fragments = {path.name: path.read_text("utf-8") for path in (ROOT / "docs/changelog.d").glob("*.md")}
     shutil.copytree(ROOT / "docs/changelog.d", tmp_path / "docs/changelog.d")
     for name in ("pyproject.toml", "CHANGELOG.md"):
         shutil.copy(ROOT / name, tmp_path)
-    command = [sys.executable, "-m", "towncrier", "build", "--yes", "--version", VERSION, "--date", "2026-01-02"]
+    for kind in ("added", "changed", "fixed"):
+        (tmp_path / f"docs/changelog.d/+of-this-test.{kind}.md").write_text(f"This was {kind} by a test.\n", "utf-8")
+    fragments = {path.name: path.read_text("utf-8") for path in (tmp_path / "docs/changelog.d").glob("*.md")}
+    command = [sys.executable, "-m", "towncrier", "build", "--yes", "--version", "99.0.0", "--date", "2026-01-02"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     written = (tmp_path / "CHANGELOG.md").read_text("utf-8")
-    assert f"\n## {VERSION} (2026-01-02)\n" in written
-    plain = re.sub(r"\s+", " ", written)
-    kinds = {name.split(".")[-2] for name in fragments}
-    assert [kind for kind in ("added", "changed", "fixed") if kind in kinds and f"### {kind.title()}" not in written] == []
+    section, earlier = written.split("\n## 99.0.0 (2026-01-02)\n")[1].split("\n## ", 1)
+    assert earlier.startswith(f"{VERSION} (")
+    assert re.findall(r"^### (.*)$", section, re.MULTILINE) == ["Added", "Changed", "Fixed"]
+    plain = re.sub(r"\s+", " ", section)
     assert [name for name, text in fragments.items() if re.sub(r"\s+", " ", text).strip() not in plain] == []
     assert list((tmp_path / "docs/changelog.d").glob("*.md")) == []
+
+
+def test_a_draft_can_be_made_where_no_fragment_is_left(tmp_path: Path) -> None:
+    pytest.importorskip("towncrier")
+    (tmp_path / "docs/changelog.d").mkdir(parents=True)
+    shutil.copy(ROOT / "docs/changelog.d/.gitkeep", tmp_path / "docs/changelog.d")
+    for name in ("pyproject.toml", "CHANGELOG.md"):
+        shutil.copy(ROOT / name, tmp_path)
+    command = [sys.executable, "-m", "towncrier", "build", "--draft", "--version", "99.0.0"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_the_changelog_has_a_section_of_this_version_in_short_groups() -> None:
+    groups = re.findall(r"^### (.*)$", SECTION, re.MULTILINE)
+    assert len(groups) == len(set(groups)) > 5
+    points = re.findall(r"^- (.*)$", SECTION, re.MULTILINE)
+    assert len(points) > 20
+    assert [point for point in points if len(point) > 500] == []
+
+
+def test_the_first_release_tells_of_no_time_before_it() -> None:
+    if VERSION == "0.1.0":
+        assert re.findall(r"no longer|any more|used to|it took|used before|### (?:Changed|Fixed)", SECTION) == []
 
 
 # ---------------------------------------------------------------------------------------------------------------- the workflows
@@ -173,6 +203,25 @@ def test_the_tests_run_on_every_system_and_every_supported_python() -> None:
     classifiers = [name.split(" :: ")[-1] for name in PROJECT["classifiers"]]
     assert matrix["python"] == [name for name in classifiers if re.fullmatch(r"3\.\d+", name)]
     assert matrix["system"] == ["ubuntu-latest", "macos-latest", "windows-latest"]
+
+
+@pytest.mark.parametrize("name", ["everything", "systems", "lowest"])
+def test_a_job_installs_what_the_tests_fail_without_where_ci_is_set(name: str) -> None:
+    """`.ci/run` installs it only as root, which the user of a hosted runner is not."""
+    job = loaded(ROOT / ".github/workflows/tests.yml")["jobs"][name]
+    needed = set(re.findall(r"--no-install-recommends (.*)$", (ROOT / ".ci/run").read_text("utf-8"), re.MULTILINE))
+    words = {word for line in needed for word in line.split()} - {"python3-venv", "chromium"}  # the image has these
+    assert len(words) > 4
+    installed = next(step for step in job["steps"] if "apt-get install" in step.get("run", ""))
+    assert words <= set(installed["run"].split())
+    assert job["steps"].index(installed) < len(job["steps"]) - 1
+
+
+def test_only_on_linux_with_every_program_a_missing_one_is_an_error() -> None:
+    jobs = loaded(ROOT / ".github/workflows/tests.yml")["jobs"]
+    assert "env" not in jobs["everything"]
+    assert jobs["systems"]["env"]["CI"] == "${{ matrix.system == 'ubuntu-latest' && 'true' || '' }}"
+    assert jobs["lowest"]["env"]["CI"] == ""
 
 
 def test_every_session_that_a_workflow_runs_is_one_of_nox() -> None:

@@ -238,6 +238,7 @@ def _read_seconds(text: str) -> float:
 _COUNT: Final[dict[str, Any]] = {"type": click.UNPROCESSED, "callback": _number(_read_count, "a whole number greater than 0")}
 _SECONDS: Final[dict[str, Any]] = {"type": click.UNPROCESSED, "callback": _number(_read_seconds, "a number of seconds greater than 0")}
 _POSITION: Final[dict[str, Any]] = {"type": click.UNPROCESSED, "callback": _number(_read_position, "the number of a line, or 0")}
+_PORT: Final[dict[str, Any]] = {"type": click.UNPROCESSED, "callback": _number(_read_position, "the number of a port, or 0 for a free one")}
 _SPEED: Final[dict[str, Any]] = {"type": click.UNPROCESSED, "callback": _number(float, "a number")}
 
 
@@ -394,12 +395,7 @@ def _doors() -> list[click.Option]:
             metavar="ORIGIN",
             help="a web origin that may connect, such as https://example.org (default: none); repeatable",
         ),
-        _option(
-            "--host-name",
-            multiple=True,
-            metavar="NAME",
-            help="a host name under which /healthz, /metrics and /observe answer (default: loopback, and those of --listen); repeatable",
-        ),
+        _host_name("a host name under which /healthz, /metrics and /observe answer (default: loopback, and those of --listen); repeatable"),
         _switch("--allow-plaintext", help="let other machines connect without TLS, because a proxy in front has it"),
         _choice(
             "--mode",
@@ -409,6 +405,10 @@ def _doors() -> list[click.Option]:
         _switch("--compression", help="compress the output for clients that ask for it (default: no)"),
         _switch("--observable", help="let clients watch their own sessions, at ws:// and wss:// addresses, with `watch` or a browser"),
     ]
+
+
+def _host_name(purpose: str) -> click.Option:
+    return _option("--host-name", multiple=True, metavar="NAME", help=purpose)
 
 
 def _served() -> list[click.Option]:
@@ -461,6 +461,7 @@ def _hosted() -> list[click.Option]:
     """The options of `worker` that say which sessions it takes."""
     return [
         _option("--capacity", **_COUNT, default=8, metavar="N", help="the most sessions at the same time"),
+        _option("--name", metavar="NAME", help="the name of this worker, which no other one has (default: the host's, with a random end)"),
         _option("--label", multiple=True, metavar="NAME", help="what this worker has, such as `gpu`; sessions ask for it; repeatable"),
         _option("--token-file", metavar="FILE", help="the clients' tokens: lines of `NAME TOKEN` (default: no token is needed)"),
         _option("--token-env", metavar="NAME", help="the environment variable that holds a token"),
@@ -468,11 +469,21 @@ def _hosted() -> list[click.Option]:
         _option(
             "--session-store",
             metavar="STORE",
-            help="where transcripts go, so that other workers can go on: the path of an SQLite file, or redis:// (default: nowhere)",
+            help="where transcripts go, so that other workers can go on: the path of an SQLite file, or redis:// "
+            "(default: CLAUDE_TRANSPORT_SESSION_STORE, else nowhere)",
         ),
         _option("--max-sessions", **_COUNT, default=16, metavar="N", help="sessions of one token at the same time"),
         _option("--lease", **_SECONDS, default=15.0, metavar="SECONDS", help="after this silence another worker takes the sessions"),
         _option("--drain-timeout", **_SECONDS, default=30.0, metavar="SECONDS", help="how long a drain waits for running turns to end"),
+    ]
+
+
+def _watched() -> list[click.Option]:
+    """The options of `worker` for probes and Prometheus."""
+    return [
+        _option("--metrics-port", **_PORT, metavar="PORT", help="answer /healthz and /metrics over HTTP at this port (default: no port)"),
+        _option("--metrics-host", default="127.0.0.1", metavar="ADDRESS", help="the address of this machine for that port"),
+        _host_name("a host name under which /healthz and /metrics answer (default: loopback, and --metrics-host); repeatable"),
     ]
 
 
@@ -488,6 +499,7 @@ def _limits() -> list[click.Option]:
 
 
 _BROKER: Final = ("CLAUDE_TRANSPORT_BROKER", "the URL of the broker, with its password, for programs without --broker")
+_SESSION_STORE: Final = ("CLAUDE_TRANSPORT_SESSION_STORE", "the session store, with its password, without --session-store")
 _INTERRUPTED: Final = ("130", "interrupted by Ctrl-C (143 by SIGTERM, 129 by SIGHUP)")
 _EXIT_CODES: Final = (
     ("0", "it worked"),
@@ -586,6 +598,7 @@ MANUAL: Final[Mapping[str, Manual]] = {
         ),
         environment=(
             _BROKER,
+            _SESSION_STORE,
             _CLI_PATH,
             ("the one that --token-env names", "a token; it is removed before sessions start"),
             ("those that --secret-env names", "secrets of sessions; they are removed before sessions start"),
@@ -791,6 +804,7 @@ COMMANDS: Final = (
             _switch("--offline", help="run the simulated Claude: no claude, no network, no key"),
             _switch("--json", help="write the log as lines of JSON"),
             *_under("Sessions", _hosted()),
+            *_under("Metrics", _watched()),
             *_under("Claude", _served()),
             _backend(),
             _switch("-v", "--verbose", help="log every event"),

@@ -8,14 +8,21 @@ import msgspec
 
 from claude_transport.app.failures import EXIT_FAILED, EXIT_OK
 from claude_transport.app.terminal import Output, json_for_terminals, visible
+from claude_transport.errors import CLIConnectionError
+from claude_transport.streams.broker import BrokerAddress
 
 
 async def examine(url: str, *, as_json: bool) -> int:
     """Report on stdout, and return the exit code: 1 when the broker has a fault. Raises `CLIConnectionError` when it is not reached."""
-    from claude_transport.fleet.registry import FleetRegistry
+    from claude_transport.fleet.registry import BrokerCheck, FleetRegistry
 
-    async with FleetRegistry(url) as registry:
-        check = await registry.check()
+    try:
+        async with FleetRegistry(url) as registry:
+            check = await registry.check()
+    except CLIConnectionError as exc:
+        if exc.code != "fleet.cluster":
+            raise
+        check = BrokerCheck(address=str(BrokerAddress(url)), findings=(str(exc),))
     output = Output(sys.stdout)
     if as_json:
         await output.write_bytes(json_for_terminals(msgspec.json.encode(check)) + b"\n")

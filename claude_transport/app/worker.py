@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 BROKER_VARIABLE: Final = "CLAUDE_TRANSPORT_BROKER"
 """The environment variable with the URL of the broker, which may hold a password."""
 
+STORE_VARIABLE: Final = "CLAUDE_TRANSPORT_SESSION_STORE"
+"""The environment variable with the place of the session store, which may hold a password."""
+
 
 def broker_of(args: SimpleNamespace) -> str:
     """Return the URL of the broker. Raises `ConfigurationError` when there is none."""
@@ -47,6 +50,8 @@ def run(args: SimpleNamespace) -> int:
     url, tokens = broker_of(args), read_tokens(args)
     secrets = {name: _secret(name) for name in args.secret_env}
     os.environ.pop(BROKER_VARIABLE, None)  # otherwise every claude and every tool it runs would inherit the password
+    args.session_store = args.session_store or os.environ.get(STORE_VARIABLE) or None
+    os.environ.pop(STORE_VARIABLE, None)  # as above
     return run_on(args.backend, partial(_serve, args, {"url": url, "tokens": tokens, "secrets": secrets}))
 
 
@@ -66,12 +71,16 @@ async def _serve(args: SimpleNamespace, settings: dict[str, object]) -> int:
         worker = FleetWorker(
             **settings,  # type: ignore[arg-type] # the three values that may be secret
             options=_options(args, stack),
+            name=args.name,
             capacity=args.capacity,
             labels=tuple(args.label),
             choices=choices,
             limits=GatewayLimits(sessions=args.max_sessions),
             lease=args.lease,
             drain_timeout=args.drain_timeout,
+            metrics_port=args.metrics_port,
+            metrics_host=args.metrics_host,
+            hosts=args.host_name,
         )
         await serve_until_signal(worker)
     return EXIT_OK

@@ -63,11 +63,13 @@ def find_codex(
     Raises:
         CLINotFoundError: there is no binary. `searched` of the error lists every place.
         NotExecutableError: the explicitly chosen file exists, but cannot be executed.
+        ConfigurationError: `explicit` is no path.
     """
     env = os.environ if env is None else env
-    found = find_chosen(explicit, env=env, variable=PATH_VARIABLE, platform=platform)
+    found = find_chosen(explicit, option="codex_path", env=env, variable=PATH_VARIABLE, platform=platform)
     if found is None:
-        found = find_first("codex", _candidates(env, home_of(env, home), platform, machine), advice=ADVICE, platform=platform)
+        home = home_of(env, home, platform=platform)
+        found = find_first("codex", _candidates(env, home, platform, machine), advice=ADVICE, platform=platform)
     native = _native_of(Path(found.path), platform, machine)
     return found if native is None else msgspec.structs.replace(found, path=str(native))
 
@@ -88,7 +90,7 @@ def _candidates(env: Mapping[str, str], home: Path | None, platform: str, machin
 def _well_known(env: Mapping[str, str], home: Path | None, platform: str) -> list[Path]:
     places = [home / ".local/bin"] if home is not None else []
     if windows.is_windows(platform):
-        return [*places, *([Path(env["APPDATA"]) / "npm"] if env.get("APPDATA") else [])]
+        return [*places, *_npm_of_windows(env)]
     if home is not None:
         places += [home / below for below in (".npm-global/bin", "node_modules/.bin", ".yarn/bin", ".bun/bin", ".volta/bin")]
     if env.get("NPM_CONFIG_PREFIX"):
@@ -96,11 +98,16 @@ def _well_known(env: Mapping[str, str], home: Path | None, platform: str) -> lis
     return [*places, Path("/usr/local/bin"), Path("/opt/homebrew/bin"), Path("/home/linuxbrew/.linuxbrew/bin")]
 
 
+def _npm_of_windows(env: Mapping[str, str]) -> list[Path]:
+    data = windows.variable(env, "APPDATA")
+    return [Path(data) / "npm"] if data else []
+
+
 def _modules(env: Mapping[str, str], home: Path | None, platform: str) -> list[Path]:
     """Return the directories with npm's packages, for an installation without links to its programs."""
     prefixes = [Path(env["NPM_CONFIG_PREFIX"])] if env.get("NPM_CONFIG_PREFIX") else []
     if windows.is_windows(platform):
-        prefixes += [Path(env["APPDATA"]) / "npm"] if env.get("APPDATA") else []
+        prefixes += _npm_of_windows(env)
         return [prefix / "node_modules" for prefix in prefixes]
     prefixes += [] if home is None else [home / ".npm-global"]
     prefixes += [Path("/usr/local"), Path("/usr"), Path("/opt/homebrew")]

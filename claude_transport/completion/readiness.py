@@ -38,12 +38,12 @@ from claude_transport.completion.resolution import (
     resolve_transport,
 )
 from claude_transport.errors import CLINotFoundError, ConfigurationError, NotExecutableError, SpawnError
+from claude_transport.launch import windows
 from claude_transport.launch.credentials import CredentialReport, Payer, describe_credentials
 from claude_transport.launch.discovery import CLI, find_cli, read_cli_version
 from claude_transport.launch.environ import build_environment
 from claude_transport.launch.options import BillingPolicy, ClaudeOptions, SettingSource
 from claude_transport.launch.settings import load_settings
-from claude_transport.launch.windows import creation_flags
 
 if TYPE_CHECKING:
     from claude_transport.codex.options import CodexOptions
@@ -108,7 +108,7 @@ async def read_login_status(
                 stderr=subprocess.DEVNULL,
                 env=dict(env),
                 cwd=cwd,
-                creationflags=creation_flags(sys.platform),
+                creationflags=windows.creation_flags(sys.platform),
             )
         except OSError as error:
             raise SpawnError(f"{program} cannot be started: {error.strerror or type(error).__name__}", path=program) from error
@@ -133,7 +133,7 @@ def find_config_dir(env: Mapping[str, str]) -> Path:
     given = env.get("CLAUDE_CONFIG_DIR")
     if given:
         return Path(given)
-    home = env.get("HOME") or env.get("USERPROFILE")
+    home = windows.home_folder(env, platform=sys.platform)
     try:
         return (Path(home) if home else Path.home()) / ".claude"
     except RuntimeError as error:

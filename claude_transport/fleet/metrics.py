@@ -12,7 +12,7 @@ class FleetMetrics:
 
     Counters: `claimed` sessions by kind (`new`, `takeover`), `ended` sessions by reason, `uncertain` turns that were told, `lost` sessions
     by code (another worker has them, or the broker has lost them), `bytes` by direction (`in` comes from clients). Gauges:
-    `active_sessions`, `capacity`, `waiting_sessions` (as this worker saw the queue last).
+    `active_sessions`, `capacity`, `free_capacity` (0 while the worker drains), `waiting_sessions` (as this worker saw the queue last).
     """
 
     def __init__(self) -> None:
@@ -24,6 +24,7 @@ class FleetMetrics:
         self.active_sessions = 0
         self.waiting_sessions = 0
         self.capacity = 0
+        self.free_capacity = 0
 
     def prometheus_text(self) -> str:
         """Write all counters and gauges in the Prometheus text format, version 0.0.4. No label holds the name of a session or a token."""
@@ -38,5 +39,6 @@ class FleetMetrics:
             ("active_sessions", "Sessions with a running process.", self.active_sessions),
             ("waiting_sessions", "Sessions without a worker, as this worker saw last.", self.waiting_sessions),
             ("capacity", "The most sessions at the same time.", self.capacity),
+            ("free_capacity", "How many more sessions this worker takes.", self.free_capacity),
         )
         return counts_text("claude_transport_fleet_", counters, numbers)

@@ -46,7 +46,10 @@ class FleetSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FleetNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker of a fleet: its name, how many sessions it may and does have, its labels, and the seconds since its last heartbeat."""
+    """A worker of a fleet: its name, how many sessions it may and does have, its labels, and the seconds since its last heartbeat.
+
+    `library` is its version of this library, and `versions` are those of the fleet's format that it reads.
+    """
 
     name: str
     capacity: int
@@ -56,6 +59,7 @@ class FleetNode(msgspec.Struct, frozen=True, kw_only=True):
     draining: bool = False
     alive: bool = True
     library: str = ""
+    versions: tuple[int, ...] = ()
 
 
 class BrokerCheck(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +119,7 @@ class FleetRegistry:
                 draining=node.draining,
                 alive=now - node.seen < NODE_SECONDS,
                 library=node.library,
+                versions=tuple(node.versions),
             )
             for node in await read_nodes(self._broker)
         ]

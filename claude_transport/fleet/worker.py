@@ -26,16 +26,19 @@ from claude_transport.fleet.hosted import KEPT_SECONDS, HostedSession
 from claude_transport.fleet.metrics import FleetMetrics
 from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices, check_answers, thinking_ceiling
 from claude_transport.gateway.door import ANYBODY, Allowance, Door, GatewayLimits, GatewayTokens
+from claude_transport.gateway.health import Hosts, Pages
+from claude_transport.gateway.page_server import PageServer
 from claude_transport.gateway.session import ServerFields
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.printable import printable
-from claude_transport.protocol.fleet import FLEET_VERSION, Owner, SessionEnd
+from claude_transport.protocol.fleet import FLEET_VERSIONS, Owner, SessionEnd
 from claude_transport.protocol.fleet_ends import LEASE_SECONDS, Claimed, WorkerEnd
 from claude_transport.protocol.fleet_placement import NODE_SECONDS, Node, Placed, Placing, Wanted
 from claude_transport.protocol.fleet_scripts import CLAIM, RELEASE
 from claude_transport.protocol.fleet_secrets import with_secrets
 from claude_transport.protocol.fleet_takeover import setup_lines, takeover_lines
+from claude_transport.streams.address import Address
 from claude_transport.streams.broker import READ_BLOCK, Broker, BrokerAddress, BrokerCut, Carrier, bytes_of, decode_entry, first_of, text_of
 from claude_transport.streams.fleet import broker_time, prove_with, read_nodes, wake_node
 from claude_transport.streams.inflow import Wakeup
@@ -88,6 +91,10 @@ class FleetWorker:
         name: the name of this worker; by default the host's with a random end.
         lease: seconds after which another worker takes the sessions of this one when it is silent.
         drain_timeout: seconds that running turns get in `drain()`.
+        metrics_port: a port for `/metrics` and `/healthz` over plain HTTP, 0 for any free one; None answers no pages. `/healthz` is 200
+            while the worker is connected to the broker and does not drain. The pages hold numbers, and need no token.
+        metrics_host: the address of this machine for that port. By default only programs on this machine can connect.
+        hosts: more host names for the pages, as for a `Gateway`.
         ssl_context: the client's side of `rediss://`.
         launch: makes the transport of a session from its options, in place of a `SubprocessTransport`.
 
@@ -110,10 +117,13 @@ class FleetWorker:
         name: str | None = None,
         lease: float = LEASE_SECONDS,
         drain_timeout: float = DEFAULT_DRAIN_TIMEOUT,
+        metrics_port: int | None = None,
+        metrics_host: str = "127.0.0.1",
+        hosts: Collection[str] = (),
         ssl_context: ssl.SSLContext | None = None,
         launch: Callable[[ClaudeOptions], Transport] | None = None,
     ) -> None:
-        _check(capacity=capacity, labels=labels, lease=lease)
+        _check(capacity=capacity, labels=labels, lease=lease, metrics_port=metrics_port)
         if command is not None and launch is not None:
             raise ConfigurationError("command and launch both say what to run: give one of them", option="launch")
         self._address = BrokerAddress(url, ssl_context=ssl_context)
@@ -129,16 +139,15 @@ class FleetWorker:
         self.name: str = name or _own_name()
         self._lease = float(lease)
         self._drain_timeout = drain_timeout
-        if launch is None:
-            SubprocessTransport(self._options, command=command)  # raises now what would fail for every session
-        self._launch = launch or partial(SubprocessTransport, command=command)
+        self._launch = launch or _launch_here(self._options, command)
         self.metrics: FleetMetrics = FleetMetrics()
         self._sessions: dict[str, HostedSession] = {}
         self._claiming: set[str] = set()
         self._placing = Placing()
         self._told_load = 0
-        self._asked: set[str] | None = set()  # the sessions that this worker was woken about; None for all
+        self._strange_versions: set[int] = set()
         self._draining = False
+        self._page_server = None if metrics_port is None else self._pages_at(metrics_host, metrics_port, hosts)
         self._broker: Broker | None = None
         self._look = anyio.Event()
         self._fewer = Wakeup()
@@ -152,27 +161,52 @@ class FleetWorker:
     def prometheus_text(self) -> str:
         """Return the counters and gauges of this worker at this moment, in the Prometheus text format."""
         self.metrics.active_sessions, self.metrics.capacity = len(self._sessions), self._capacity
+        self.metrics.free_capacity = self._node(0).room
         return self.metrics.prometheus_text()
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Where `/metrics` and `/healthz` are answered: `http://host:port`, with the real port. None without `metrics_port`."""
+        urls = () if self._page_server is None else self._page_server.urls
+        return urls[0] if urls else None
+
+    def _pages_at(self, host: str, port: int, names: Collection[str]) -> PageServer:
+        pages = Pages(hosts=Hosts(names, bound=[host]), state=self._state, text=self.prometheus_text)
+        return PageServer(Address(scheme="ws", host=host, port=port), pages=pages, door=self._door, limits=self._limits)
+
+    def _state(self) -> str:
+        """Return what `/healthz` says."""
+        if self._draining:
+            return "draining"
+        if not self.started.is_set():
+            return "starting"
+        return "ok" if self._broker is not None and self._broker.is_connected else "broker_lost"
 
     async def serve(self) -> None:
         """Serve sessions until the call is cancelled. A cancelled worker ends its processes at once, and gives its sessions back.
 
         Raises:
             CLIConnectionError: the broker cannot be reached at the beginning.
+            ConfigurationError: the metrics port is taken.
             ProtocolError: the broker refuses a command (`fleet.refused`).
             UsageError: it serves already, or has served.
         """
         if self._broker is not None:
             raise UsageError("this worker serves already, or has served: make a new one")
         self._broker = broker = Broker(self._address)
-        await broker.start(timeout=_START_TIMEOUT)
+        try:
+            async with contextlib.nullcontext() if self._page_server is None else self._page_server.serving():
+                await broker.start(timeout=_START_TIMEOUT)
+                await self._serve(broker)
+        except BaseExceptionGroup as group:
+            raise first_of(group) from group
+
+    async def _serve(self, broker: Broker) -> None:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._read)
                 tasks.start_soon(self._beat)
                 tasks.start_soon(self._take_waiting, tasks)
-        except BaseExceptionGroup as group:
-            raise first_of(group) from group
         finally:
             with anyio.CancelScope(shield=True):
                 with contextlib.suppress(BrokerCut, ClaudeTransportError):
@@ -207,7 +241,7 @@ class FleetWorker:
             labels=self._labels,
             seen=now,
             draining=self._draining,
-            versions=(FLEET_VERSION,),
+            versions=FLEET_VERSIONS,
             library=_library_version(),
         )
 
@@ -222,10 +256,11 @@ class FleetWorker:
                 if self._sessions:
                     ends = dict.fromkeys(self._sessions, now + self._lease)
                     await broker.command("zadd", broker.keys.sessions, ends)
+                self.metrics.waiting_sessions = int(await broker.command("zcount", broker.keys.sessions, "-inf", now))
                 self.started.set()
             except BrokerCut:
                 await self._reach(broker)
-            self._asked = None
+            self._placing.ask()
             self._look.set()
             await anyio.sleep(_BEAT)
 
@@ -275,10 +310,7 @@ class FleetWorker:
             for name in names:
                 if name in self._sessions:
                     self._sessions[name].renew_soon()
-            if not names:
-                self._asked = None
-            elif self._asked is not None:
-                self._asked.update(names)
+            self._placing.ask(names)
 
     def _hear(self, session: HostedSession, rows: Sequence[tuple[bytes, Any]]) -> None:
         try:
@@ -312,7 +344,6 @@ class FleetWorker:
         now = await broker_time(broker)
         rows = await broker.command("zrange", broker.keys.sessions, 0, now, sortby=PureToken.BYSCORE, offset=0, count=_LOOKED_AT)
         waiting = [name for row in rows if (name := text_of(row)) not in self._sessions and name not in self._claiming]
-        self.metrics.waiting_sessions = len(waiting)
         placed = await self._place(broker, waiting, now)
         for session, wanted in placed.claims:
             self._claiming.add(session)
@@ -329,18 +360,25 @@ class FleetWorker:
             wanted = None if data is None else decode_wanted(bytes_of(data))
             if wanted is None:
                 await broker.command("zrem", broker.keys.sessions, [name])
-            else:
+            elif wanted.version in FLEET_VERSIONS:
                 self._placing.learn(name, wanted)
-        if not waiting:
-            return Placed()
-        others = [node for node in await read_nodes(broker) if node.id != self.name]
+            else:
+                self._leave_alone(name, wanted.version)
+        others = [node for node in await read_nodes(broker) if node.id != self.name] if waiting else []
         homes = {}
         for workspace in self._placing.workspaces():
             home = await broker.command("hget", broker.keys.homes, workspace)
             if home is not None:
                 homes[workspace] = text_of(home)
-        asked, self._asked = self._asked, set()
-        return self._placing.place(self._node(now), others, now=now, homes=homes, asked=asked)
+        return self._placing.place(self._node(now), others, now=now, homes=homes)
+
+    def _leave_alone(self, session: str, version: int) -> None:
+        """Log a session of another version, once for each version."""
+        if version not in self._strange_versions and len(self._strange_versions) < _LOOKED_AT:
+            self._strange_versions.add(version)
+            known = ", ".join(map(str, FLEET_VERSIONS))
+            said = "session %s waits, and has version %d of the format of a fleet; this worker reads version %s, and leaves it to others"
+            logger.warning(said, printable(session, at_most=64), version, known)
 
     async def _serve_one(self, session: str, wanted: Wanted) -> None:
         """Claim a session, run it, and forget it. No error leaves here: it concerns this session only."""
@@ -491,7 +529,12 @@ class FleetWorker:
         raise TurnedAway("auth", "a token is needed, or this one is not accepted")
 
 
-def _check(*, capacity: object, labels: object, lease: object) -> None:
+def _launch_here(options: ClaudeOptions, command: Sequence[str] | None) -> Callable[[ClaudeOptions], Transport]:
+    SubprocessTransport(options, command=command)  # raises now what would fail for every session
+    return partial(SubprocessTransport, command=command)
+
+
+def _check(*, capacity: object, labels: object, lease: object, metrics_port: object) -> None:
     """Raise `ConfigurationError` for a value that cannot be used."""
     if isinstance(capacity, bool) or not isinstance(capacity, int) or not 0 < capacity <= _MAX_KEYS:
         raise ConfigurationError(f"capacity must be a whole number from 1 to {_MAX_KEYS}, not {capacity!r}", option="capacity")
@@ -499,6 +542,9 @@ def _check(*, capacity: object, labels: object, lease: object) -> None:
         raise ConfigurationError("labels is not a list of texts: give a list such as ['gpu']", option="labels")
     if not isinstance(lease, int | float) or isinstance(lease, bool) or not lease >= 1:
         raise ConfigurationError(f"lease must be at least 1 second, not {lease!r}", option="lease")
+    is_port = isinstance(metrics_port, int) and not isinstance(metrics_port, bool) and 0 <= metrics_port < 2**16
+    if metrics_port is not None and not is_port:
+        raise ConfigurationError(f"metrics_port must be a number from 0 to 65535, not {metrics_port!r}", option="metrics_port")
 
 
 class _Conversation(msgspec.Struct, frozen=True):
@@ -572,12 +618,17 @@ def trace_of(trace: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name in _TRACE_FIELDS if _TRACE_VALUE.fullmatch(value := trace.get(name, ""))}
 
 
+class _Versioned(msgspec.Struct):
+    version: int = 1
+
+
 def decode_wanted(data: bytes) -> Wanted | None:
-    """Return what a session needs; None for what no client has written."""
+    """Return what a session needs; None for what no client has written. Of a version that is not known, it has the version only."""
     if len(data) > _MAX_WANTED_BYTES:
         return None
     try:
-        return msgspec.json.decode(data, type=Wanted)
+        version = msgspec.json.decode(data, type=_Versioned).version
+        return msgspec.json.decode(data, type=Wanted) if version in FLEET_VERSIONS else Wanted(version=version)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 

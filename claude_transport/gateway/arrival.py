@@ -258,7 +258,7 @@ class Reception:
             The connection; None when it was a plain HTTP request, which is answered and closed. That of an observer has its `viewing`.
         """
         certified = None
-        here = _local_address(stream)
+        here = local_address(stream)
         if address.is_encrypted and self._ssl_context is not None:
             stream = await TLSStream.wrap(stream, ssl_context=self._ssl_context, server_side=True)
             certified = _certified_name(stream)
@@ -372,7 +372,7 @@ def _observer(stream: ByteStream, shown: list[HandshakeRequest | Viewing], *, me
     return arrival
 
 
-def _local_address(stream: ByteStream) -> str | None:
+def local_address(stream: ByteStream) -> str | None:
     """Return the address of this machine that the client has connected to; None for what is not an IP socket."""
     raw: socket.socket | None = stream.extra(SocketAttribute.raw_socket, None)  # noqa: S610 - anyio's method, not Django's
     try:

@@ -18,7 +18,6 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeAlias, TypeVar
 
 import anyio
-import msgspec
 from anyio.abc import ByteStream
 
 from claude_transport.background import BackgroundTask
@@ -27,7 +26,7 @@ from claude_transport.errors import ClaudeTransportError, ConfigurationError, Se
 from claude_transport.gateway.arrival import MAX_FAREWELL, Arrival, Guest, Mode, Reception
 from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices, check_answers, thinking_ceiling
 from claude_transport.gateway.door import Allowance, Door, GatewayLimits, GatewayTokens
-from claude_transport.gateway.health import GatewayMetrics, Hosts, Page
+from claude_transport.gateway.health import GatewayMetrics, Hosts, Page, Pages
 from claude_transport.gateway.link_session import LinkSession, digest_of
 from claude_transport.gateway.listeners import Listener, accept_all, check_exposure, open_listeners
 from claude_transport.gateway.observatory import Observatory, ObserverGrant, Send, Viewing
@@ -294,24 +293,14 @@ class Gateway:
             host: the `Host` header of the request.
             here: the local address that received the request.
         """
-        path = target.partition("?")[0]
-        if path not in {"/healthz", "/metrics"}:
-            return None
-        try:
-            self._check_host(host, here=here)
-        except TurnedAway as exc:
-            self._count_refusal(exc)
-            return Page(status=exc.status, text=f"{exc}\n")
-        if path == "/healthz":
-            status, word = (503, "draining") if self.draining else (200, "ok")
-            headers = {"content-type": "application/json", "cache-control": "no-store"}
-            return Page(status=status, text=f'{{"status":"{word}"}}\n', headers=headers)
-        try:
-            self._door.admit(token)
-        except TurnedAway:
-            page = Page(status=401, text="A token is needed.\n")
-            return msgspec.structs.replace(page, headers={"www-authenticate": "Bearer", **page.headers})
-        return Page(status=200, text=self.prometheus_text())
+        pages = Pages(
+            hosts=self._hosts,
+            state=lambda: "draining" if self.draining else "ok",
+            text=self.prometheus_text,
+            admit=self._door.admit,
+            on_refused=self._count_refusal,
+        )
+        return pages.answer(target, token=token, host=host, here=here)
 
     def grant_observer(self, session: str, *, scrub: bool = True) -> ObserverGrant:
         """Make a token with which one running session can be watched, and nothing else. Returns the `ObserverGrant` with the `token`.
@@ -349,7 +338,7 @@ class Gateway:
         if not self._observatory.is_asked(request.path, below=below):
             return None
         try:
-            self._check_host(request.headers.get("host"), here=here)
+            self._hosts.check(request.headers.get("host"), here=here)
             return self._observatory.answer(request, below=below, certified=certified)
         except TurnedAway as exc:
             self._count_refusal(exc)
@@ -363,10 +352,6 @@ class Gateway:
         True when the observer has got everything up to the end of the session.
         """
         return await self._observatory.show(viewing, send, gone)
-
-    def _check_host(self, host: str | None, *, here: str | None) -> None:
-        if not self._hosts.admits(host, here=here):
-            raise TurnedAway("host", f"this gateway does not answer under the host name {host}: add it to hosts (--host-name)")
 
     def check_upgrade(self, *, origin: str | None, token: str | None, certified: str | None = None) -> None:
         """Check a WebSocket request before it is accepted. For adapters such as `GatewayApplication`. Returns when the request may go on.

@@ -1,6 +1,7 @@
-"""What the pages `/healthz` and `/metrics` of a gateway need: its counters, the host names that may ask, and the form of an answer.
+"""What the pages `/healthz` and `/metrics` need: the counters of a gateway, the host names that may ask, and the answers.
 
-`Gateway.page()` answers. `arrival.py` (own listeners) and `asgi.py` (another server) read and write HTTP. `prometheus.py` writes the text.
+`Pages` answers, for a gateway and for a worker of a fleet. `arrival.py`, `page_server.py` (own listeners) and `asgi.py` (another server)
+read and write HTTP. `prometheus.py` writes the text.
 """
 
 from __future__ import annotations
@@ -8,11 +9,12 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
 from claude_transport.errors import ConfigurationError
+from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.prometheus import CONTENT_TYPE, counts_text
 
 
@@ -72,13 +74,13 @@ _PORT = re.compile(r":\d{1,5}")
 
 
 class Hosts:
-    """The host names and addresses under which a gateway answers plain HTTP: loopback, `bound` and `names`.
+    """The host names and addresses under which plain HTTP is answered: loopback, `bound` and `names`.
 
     A web page can point a DNS name of its own at this machine. Without this check its script could read the pages.
 
     Args:
         names: more host names or addresses, each without scheme, port and path.
-        bound: the hosts that the gateway listens at.
+        bound: the hosts that the program listens at.
 
     Raises:
         ConfigurationError: an entry of `names` is not a host name or an address.
@@ -109,6 +111,69 @@ class Hosts:
         if address is not None and (address.is_loopback or (here is not None and address == _address_of(here))):
             return not address.is_unspecified
         return name in self._names
+
+    def check(self, host: str | None, *, here: str | None = None) -> None:
+        """Raise `TurnedAway` for a request that `admits()` does not admit."""
+        if not self.admits(host, here=here):
+            raise TurnedAway("host", f"no page is answered under the host name {host}: add it to hosts (--host-name)")
+
+
+class Pages:
+    """Answers plain HTTP requests for `/healthz` and `/metrics`.
+
+    `/healthz` needs no token: 200, or 503 when the program is not ready. `/metrics` may need one (else 401). Both need a host name of
+    `hosts` (else 421).
+
+    Args:
+        hosts: the host names under which the pages are answered.
+        state: called for `/healthz`. It returns `ok`, or the word that says why the program is not ready.
+        text: called for `/metrics`. It returns the text in the Prometheus format.
+        admit: called with the token of a request for `/metrics`. It raises `TurnedAway` when the token may not see the page.
+        on_refused: called with each refusal of a host name.
+    """
+
+    def __init__(
+        self,
+        *,
+        hosts: Hosts,
+        state: Callable[[], str],
+        text: Callable[[], str],
+        admit: Callable[[str | None], object] = bool,
+        on_refused: Callable[[TurnedAway], object] = bool,
+    ) -> None:
+        self._hosts = hosts
+        self._state = state
+        self._text = text
+        self._admit = admit
+        self._on_refused = on_refused
+
+    def answer(self, target: str, *, token: str | None, host: str | None = None, here: str | None = None) -> Page | None:
+        """Return the answer to a request, or None when its path is of no page.
+
+        Args:
+            target: the path of the request; a query is ignored.
+            token: the bearer token of the request.
+            host: the `Host` header of the request.
+            here: the local address that received the request.
+        """
+        path = target.partition("?")[0]
+        if path not in {"/healthz", "/metrics"}:
+            return None
+        try:
+            self._hosts.check(host, here=here)
+        except TurnedAway as exc:
+            self._on_refused(exc)
+            return Page(status=exc.status, text=f"{exc}\n")
+        if path == "/healthz":
+            word = self._state()
+            headers = {"content-type": "application/json", "cache-control": "no-store"}
+            return Page(status=200 if word == "ok" else 503, text=f'{{"status":"{word}"}}\n', headers=headers)
+        try:
+            self._admit(token)
+        except TurnedAway:
+            page = Page(status=401, text="A token is needed.\n")
+            return msgspec.structs.replace(page, headers={"www-authenticate": "Bearer", **page.headers})
+        return Page(status=200, text=self._text())
 
 
 def _without_port(host: str) -> str:

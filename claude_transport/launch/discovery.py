@@ -26,13 +26,18 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
-from claude_transport.errors import CLINotFoundError, NotExecutableError
+from claude_transport.errors import CLINotFoundError, ConfigurationError, NotExecutableError
 from claude_transport.launch import windows
 from claude_transport.printable import printable
+
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+    from claude_transport.jobs import Job
 
 PATH_VARIABLE: Final = "CLAUDE_CLI_PATH"
 
@@ -81,20 +86,27 @@ def find_cli(
     Raises:
         CLINotFoundError: there is no binary. `searched` of the error lists every place.
         NotExecutableError: the explicitly chosen file exists, but cannot be executed.
+        ConfigurationError: `explicit` is no path.
     """
     env = os.environ if env is None else env
-    chosen = find_chosen(explicit, env=env, variable=PATH_VARIABLE, platform=platform)
+    chosen = find_chosen(explicit, option="cli_path", env=env, variable=PATH_VARIABLE, platform=platform)
     if chosen is not None:
         return chosen
     bundled = find_bundled_directory() if bundled is None else Path(bundled)
-    return find_first("claude", _candidates(env, home_of(env, home), bundled, platform), advice=ADVICE, platform=platform)
+    home = home_of(env, home, platform=platform)
+    return find_first("claude", _candidates(env, home, bundled, platform), advice=ADVICE, platform=platform)
 
 
-def find_chosen(explicit: str | PathLike[str] | None, *, env: Mapping[str, str], variable: str, platform: str = sys.platform) -> CLI | None:
+def find_chosen(
+    explicit: str | PathLike[str] | None, *, option: str, env: Mapping[str, str], variable: str, platform: str = sys.platform
+) -> CLI | None:
     """Return the binary that `explicit`, or else `variable` of `env`, names; None when neither is set.
 
-    A path that does not work raises `CLINotFoundError` or `NotExecutableError`: nothing else is tried.
+    A path that does not work raises `CLINotFoundError` or `NotExecutableError`: nothing else is tried. What is no path raises a
+    `ConfigurationError` that names `option`.
     """
+    if not (explicit is None or isinstance(explicit, str | PathLike)):
+        raise ConfigurationError(f"{option} is a path, not {type(explicit).__name__}; give the path of the binary as a str", option=option)
     for chosen, source in ((explicit, "explicit path"), (env.get(variable) or None, variable)):
         if chosen is not None:
             return _chosen(os.fspath(chosen), source, env, platform)
@@ -175,8 +187,11 @@ def _candidates(env: Mapping[str, str], home: Path | None, bundled: Path | None,
 
 def path_directories(env: Mapping[str, str], platform: str) -> list[Path]:
     """Return the directories of `PATH`. Relative and empty entries mean the working directory, where anyone may write, and are left out."""
-    separator = ";" if windows.is_windows(platform) else ":"
-    return [Path(entry) for entry in env.get("PATH", "").split(separator) if Path(entry).is_absolute()]
+    if windows.is_windows(platform):
+        entries = [entry.strip('"') for entry in windows.variable(env, "PATH").split(";")]
+    else:
+        entries = env.get("PATH", "").split(":")
+    return [Path(entry) for entry in entries if Path(entry).is_absolute()]
 
 
 def _well_known(env: Mapping[str, str], home: Path | None, platform: str) -> list[Path]:
@@ -185,8 +200,8 @@ def _well_known(env: Mapping[str, str], home: Path | None, platform: str) -> lis
         places += [home / ".local/bin", home / ".claude/local"]
     if windows.is_windows(platform):
         for variable, below in (("LOCALAPPDATA", "Programs/claude"), ("APPDATA", "npm")):
-            if env.get(variable):
-                places.append(Path(env[variable]) / below)
+            if found := windows.variable(env, variable):
+                places.append(Path(found) / below)
         return places
     if home is not None:
         places += [home / below for below in (".npm-global/bin", "node_modules/.bin", ".yarn/bin", ".bun/bin", ".volta/bin")]
@@ -195,11 +210,11 @@ def _well_known(env: Mapping[str, str], home: Path | None, platform: str) -> lis
     return [*places, Path("/usr/local/bin"), Path("/opt/homebrew/bin"), Path("/home/linuxbrew/.linuxbrew/bin")]
 
 
-def home_of(env: Mapping[str, str], home: str | PathLike[str] | None = None) -> Path | None:
+def home_of(env: Mapping[str, str], home: str | PathLike[str] | None = None, *, platform: str = sys.platform) -> Path | None:
     """Return the home directory for the well-known places: `home`, or else that of `env`; None when it is not known."""
     if home is not None:
         return Path(home)
-    found = env.get("HOME") or env.get("USERPROFILE")
+    found = windows.home_folder(env, platform=platform)
     return Path(found) if found else None
 
 
@@ -335,8 +350,9 @@ def _run(path: str, env: Mapping[str, str] | None) -> str | None:
     import subprocess  # most processes need neither
     import tempfile
 
-    with tempfile.TemporaryFile() as output:
+    with tempfile.TemporaryFile() as output, contextlib.ExitStack() as at_end:
         try:
+            job = _job(at_end)
             child = subprocess.Popen(
                 [path, "--version"],
                 env=None if env is None else dict(env),
@@ -344,14 +360,16 @@ def _run(path: str, env: Mapping[str, str] | None) -> str | None:
                 stdout=output,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
-                creationflags=windows.creation_flags(sys.platform),
+                creationflags=0 if job is None else windows.creation_flags("win32") | windows.CREATE_SUSPENDED,
             )
         except (OSError, ValueError):
             return None  # the connect will report what is wrong with it
         try:
+            if job is not None:
+                job.adopt(child.pid)
             child.wait(PROBE_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            _kill_group(child.pid)
+        except (OSError, subprocess.TimeoutExpired):
+            _kill_tree(child, job)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(_KILL_TIMEOUT)
             return None
@@ -360,18 +378,26 @@ def _run(path: str, env: Mapping[str, str] | None) -> str | None:
     return None if match is None else (match[1] or match[2]).decode()
 
 
-def _kill_group(pid: int) -> None:
+def _job(at_end: contextlib.ExitStack) -> Job | None:
+    """Make the job of a child on Windows, whose end ends what the child has started. None on other systems, which have groups."""
+    if not windows.needs_job_object(sys.platform):
+        return None
+    from claude_transport.jobs import Job
+
+    job = Job()
+    at_end.callback(job.close)
+    return job
+
+
+def _kill_tree(child: Popen[bytes], job: Job | None) -> None:
     """Kill the child and everything that it started. The child was not collected yet, so its process id is still its own."""
     with contextlib.suppress(OSError):
-        if hasattr(os, "killpg"):
-            os.killpg(pid, signal.SIGKILL)
-            return
-        import subprocess
-
-        killer = windows.tree_killer(pid, env=os.environ)
-        subprocess.run(killer, check=False, capture_output=True, timeout=_KILL_TIMEOUT, creationflags=windows.creation_flags(sys.platform))
-    with contextlib.suppress(OSError):  # where that failed
-        os.kill(pid, signal.SIGTERM)
+        if job is not None:
+            job.terminate()
+        else:
+            os.killpg(child.pid, signal.SIGKILL)
+    with contextlib.suppress(OSError):  # where that failed, or the child is in no job yet
+        child.kill()
 
 
 # A CLI that stays the same: what each session was started with, and a report when that changes.

@@ -373,7 +373,7 @@ def find_transcript(session_id: str, *, env: Mapping[str, str], cwd: str | os.Pa
     command. It refuses to begin a session whose file exists: `Session ID … is already in use.` It looks only at sessions of that working
     directory. (CLI 2.1.329.)
     """
-    home = env.get("HOME")
+    home = windows.home_folder(env, platform=sys.platform)
     configuration = env.get("CLAUDE_CONFIG_DIR") or (home and Path(home, ".claude"))
     if not configuration:
         return None

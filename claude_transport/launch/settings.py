@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any, Final, overload
 import msgspec
 
 from claude_transport.errors import ConfigurationError
+from claude_transport.launch import windows
 from claude_transport.launch.options import ClaudeOptions
 
 PermissionRow = tuple[str, str, str]
@@ -301,7 +303,7 @@ def _settings_files(options: ClaudeOptions, inherited: Mapping[str, str] | None)
 def _user_settings(options: ClaudeOptions, inherited: Mapping[str, str]) -> Iterator[Path]:
     env = {**inherited, **options.env}
     folder = options.config_dir or env.get("CLAUDE_CONFIG_DIR")
-    home = env.get("HOME") or env.get("USERPROFILE")
+    home = windows.home_folder(env, platform=sys.platform)
     if folder:
         yield Path(folder) / "settings.json"
     elif home:

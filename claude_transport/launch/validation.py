@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, get_args
 
+from claude_transport.launch import windows
 from claude_transport.launch.argv import FLAGS, RESERVED_FLAGS
 from claude_transport.launch.environ import check_variables, forbidden_in, settings_variables
 from claude_transport.launch.options import (
@@ -193,9 +194,7 @@ def _check_text(option: str, value: Any) -> None:
     for text in _strings(value):
         if "\0" in text:
             refuse(option, "holds a NUL character, which no argument, variable or path can carry")
-        try:
-            os.fsencode(text)
-        except UnicodeEncodeError:
+        if not windows.is_encodable(text, platform=sys.platform):
             refuse(option, "holds a lone surrogate, which cannot be encoded")
 
 

@@ -44,6 +44,19 @@ def is_windows(platform: str) -> bool:
     return platform == "win32"
 
 
+def is_encodable(text: str, *, platform: str) -> bool:
+    """Return whether `text` can be an argument, a variable or a path that the CLI reads as it is.
+
+    Elsewhere, a lone surrogate may stand for a byte of a file's name (PEP 383). Windows would pass on each of them, and the CLI reads
+    another character.
+    """
+    try:
+        text.encode("utf-8") if is_windows(platform) else os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def command_line_length(argv: Sequence[str]) -> int:
     """Return the length of `argv` joined and quoted as a Windows command line. Other platforms use the same measure."""
     joined = " ".join(argv)
@@ -130,6 +143,13 @@ def variable(env: Mapping[str, str], name: str) -> str:
     return next((value for found, value in env.items() if found.upper() == name.upper()), "")
 
 
+def home_folder(env: Mapping[str, str], *, platform: str) -> str | None:
+    """Return the home folder of the CLI in the environment `env`: `HOME`, but `USERPROFILE` first on Windows. None when it is not set."""
+    if is_windows(platform):
+        return variable(env, "USERPROFILE") or variable(env, "HOME") or None
+    return env.get("HOME") or None
+
+
 def program_path(
     program: str, *, cwd: str | os.PathLike[str] | None, env: Mapping[str, str], is_file: Callable[[str], bool] = os.path.isfile
 ) -> str:
@@ -150,11 +170,6 @@ def program_path(
             if is_file(path):
                 return path
     raise FileNotFoundError(errno.ENOENT, "there is no such program", program)
-
-
-def tree_killer(pid: int, *, env: Mapping[str, str]) -> list[str]:
-    """Return the command that ends a process and what it has started: a program of Windows, by its full path."""
-    return [ntpath.join(variable(env, "SYSTEMROOT") or "C:\\Windows", "System32", "taskkill.exe"), "/T", "/F", "/PID", str(pid)]
 
 
 def git_bash(env: Mapping[str, str], *, is_file: Callable[[str], bool] = os.path.isfile) -> str | None:

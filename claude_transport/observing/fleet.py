@@ -19,6 +19,7 @@ from claude_transport.protocol.observation import ObservedLine, note_of_skip
 from claude_transport.protocol.redaction import Redactor, redactor_knowing
 from claude_transport.protocol.tape import CLOSED, OUTPUT_ENDED, Direction, note_of_exit
 from claude_transport.streams.broker import Broker, BrokerAddress, BrokerCut, decode_entry, text_of
+from claude_transport.streams.fleet import check_version
 
 _PATIENCE: Final = 30.0
 """Seconds for which a lost broker is waited for."""
@@ -50,7 +51,8 @@ class FleetObservation(Observation):
 
         Raises:
             ReplayGap: the lines behind `since` are not kept.
-            CLIConnectionError: there is no such session, or the broker cannot be reached.
+            CLIConnectionError: there is no such session, it has a version of the format that this library does not know, or the broker
+                cannot be reached.
             ConnectionLost: the broker was lost meanwhile.
         """
         reader = self._reader or await self._begin()
@@ -81,6 +83,7 @@ class FleetObservation(Observation):
     async def _find_start(self) -> FleetReader:
         """Return a reader behind `since`, or at the oldest entry."""
         keys = self._broker.keys
+        await check_version(self._broker, self._session)
         last = await self._broker.command("hget", keys.meta(self._session), "wo")
         if last is None:
             raise CLIConnectionError(

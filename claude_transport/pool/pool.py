@@ -68,11 +68,11 @@ _DRAIN_TIMEOUT = 10.0
 """Seconds for users to give their sessions back when the pool is closed."""
 
 
-def read_rss_bytes(pid: int) -> int | None:
+def read_rss_bytes(pid: int, *, proc: str = "/proc") -> int | None:
     """Return the resident memory of process `pid` in bytes, None when it is gone or the system does not tell (macOS)."""
     try:
         # statm holds pages: size, resident, shared, … (proc_pid_statm(5)); it is read at every hand-out and is cheap
-        resident = Path(f"/proc/{pid}/statm").read_bytes().split()[1]
+        resident = Path(f"{proc}/{pid}/statm").read_bytes().split()[1]
         return int(resident) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError, ValueError, AttributeError):
         return resident_bytes(pid)

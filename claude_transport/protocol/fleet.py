@@ -20,7 +20,13 @@ import msgspec
 from claude_transport.errors import ConnectionLost, ProtocolError, ReplayGap
 
 FLEET_VERSION: Final = 1
-"""The version of keys, scripts and entries. A worker leaves sessions of a newer version alone."""
+"""The newest version of keys, scripts and entries that this library can use. A session has one version from its beginning to its end."""
+
+OLDEST_FLEET_VERSION: Final = 1
+"""The oldest version that it can use, too: workers leave all other sessions alone, and clients are refused."""
+
+FLEET_VERSIONS: Final = tuple(range(OLDEST_FLEET_VERSION, FLEET_VERSION + 1))
+"""All of them. A client begins a session with the newest one that the workers have in common with it."""
 
 MAX_ENTRY_BYTES: Final = 256 * 2**10
 """The most bytes of one entry. Longer lines are cut into several. A stranger's larger entry is refused."""

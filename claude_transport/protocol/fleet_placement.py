@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
+from claude_transport.protocol.fleet import FLEET_VERSION, FLEET_VERSIONS
+
 NODE_SECONDS: Final = 15.0
 """Seconds after its last heartbeat at which a worker counts as gone."""
 
@@ -71,6 +73,19 @@ def may_have(node: Node, wanted: Wanted) -> bool:
     return set(wanted.labels) <= set(node.labels) and wanted.version in node.versions
 
 
+def agree_version(nodes: Iterable[Node], wanted: Wanted, *, now: float) -> int | None:
+    """Return the version of the format with which a client of this library begins a session.
+
+    It is the newest one that all workers with the labels read, so that each of them can take the session over; else the newest one that
+    any of them reads. None when no worker reads a version of this library. Without any worker it is the newest one of this library.
+    """
+    here = [each for each in nodes if set(wanted.labels) <= set(each.labels) and not each.draining and now - each.seen < NODE_SECONDS]
+    if not here:
+        return FLEET_VERSION
+    common = set(FLEET_VERSIONS).intersection(*(each.versions for each in here))
+    return max(common or set(FLEET_VERSIONS).intersection(read for each in here for read in each.versions), default=None)
+
+
 def rank_nodes(nodes: Iterable[Node], wanted: Wanted, *, now: float, home: str | None = None) -> list[Node]:
     """Return the workers that can take a session, the best first.
 
@@ -98,6 +113,14 @@ class Placing:
         self._since: dict[str, float] = {}
         self._passed_on: set[str] = set()
         self._wanted: dict[str, Wanted] = {}
+        self._asked: set[str] | None = set()
+
+    def ask(self, sessions: Collection[str] = ()) -> None:
+        """Note that the worker was woken about `sessions`. Without any, it looks by itself, and the next look is about all that wait."""
+        if not sessions:
+            self._asked = None
+        elif self._asked is not None:
+            self._asked.update(sessions)
 
     def unknown(self, waiting: Collection[str]) -> list[str]:
         """Forget the sessions that do not wait any more. Returns those of `waiting` of which `learn()` was not told what they want."""
@@ -115,22 +138,20 @@ class Placing:
         """Return the workspaces of the sessions that wait."""
         return {wanted.workspace for wanted in self._wanted.values() if wanted.workspace}
 
-    def place(
-        self, own: Node, others: Iterable[Node], *, now: float, homes: Mapping[str, str], asked: Collection[str] | None = None
-    ) -> Placed:
+    def place(self, own: Node, others: Iterable[Node], *, now: float, homes: Mapping[str, str]) -> Placed:
         """Return what the worker `own` does about the sessions that were learned.
 
         Each session counts for the worker that is the best for it, so the next one sees that load. Every worker comes to the same division
         from the same table. A better worker is woken about a session once. When all workers did that for each session that they see, they
-        would wake each other for ever in a burst: so a worker passes on only what it was `asked` about.
+        would wake each other for ever in a burst: so a worker passes on only what `ask()` was told since the last look.
 
         Args:
             own: this worker, as it is now.
             others: the other workers.
             now: seconds of the broker's clock.
             homes: the worker that had a workspace last, by workspace.
-            asked: the sessions that this worker was woken about; None for all, when it looks by itself.
         """
+        asked, self._asked = self._asked, set()
         nodes = {node.id: node for node in (*others, own)}
         claims: list[tuple[str, Wanted]] = []
         wakes: dict[str, list[str]] = {}

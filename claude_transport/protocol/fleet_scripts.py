@@ -230,7 +230,7 @@ return {'OK'}
 
 
 class FleetKeys:
-    """The keys of a fleet. All of one session have one hash tag, so that a script finds them on one node of a cluster."""
+    """The keys of a fleet. Those of one session begin with `{prefix:session}`, and those of all sessions with `{prefix}`."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix

@@ -17,6 +17,7 @@ import anyio.to_thread
 import msgspec
 
 from claude_transport.errors import CLIConnectionError, ConfigurationError, SessionFilesError, UsageError
+from claude_transport.locks import try_lock
 from claude_transport.session_store import (
     SessionKey,
     SessionListSubkeysKey,
@@ -35,6 +36,9 @@ logger: logging.Logger = logging.getLogger(__name__)
 _LINES: Final = ".jsonl"
 _LONGEST_NAME: Final = 240
 """Bytes of a file's name; file systems allow 255, and the name of a file while it is written is a little longer."""
+
+_DEVICES: Final = frozenset({"CON", "PRN", "AUX", "NUL", *(kind + digit for kind in ("COM", "LPT") for digit in "0123456789")})
+"""Names that are devices on Windows, whatever follows a dot. A store may be shared, so they are written differently everywhere."""
 
 _REMEMBERED: Final = 64
 """Transcripts whose uuids are kept in memory. Those of another one are read from its file again."""
@@ -260,21 +264,12 @@ class FileSessionStore(SessionStore):
     def _locked(self, project: str, session: str) -> Iterator[None]:
         """Hold the lock of one session. It ends with the process, however that ends."""
         with _opened(self._root / _written(project) / (_written(session) + ".lock"), "ab") as file:
-            try:
-                import fcntl
-            except ImportError:  # Windows: one process at a time
-                yield
-                return
             give_up = time.monotonic() + _PATIENCE
-            while True:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() >= give_up:
-                        what = f"{file.name} is locked by another process for longer than {_PATIENCE:g} s"
-                        raise CLIConnectionError(what, code="session_store.failed") from None
-                    time.sleep(_BETWEEN_TRIES)
+            while not try_lock(file.fileno()):
+                if time.monotonic() >= give_up:
+                    what = f"{file.name} is locked by another process for longer than {_PATIENCE:g} s"
+                    raise CLIConnectionError(what, code="session_store.failed")
+                time.sleep(_BETWEEN_TRIES)
             yield  # closing the file ends the lock
 
 
@@ -324,8 +319,10 @@ def _read_object(place: Path) -> dict[str, Any] | None:
 def _written(name: str) -> str:
     """Return a part of a key as the name of a file. Names that mean something to a file system are written differently."""
     written = quote(name, safe="")
-    if written.startswith("."):
-        written = "%2E" + written[1:]
+    if written.startswith(".") or written.partition(".")[0].upper() in _DEVICES:
+        written = f"%{ord(written[0]):02X}{written[1:]}"
+    if written.endswith("."):  # Windows drops it
+        written = written[:-1] + "%2E"
     if len(written) > _LONGEST_NAME:
         raise UsageError(f"a part of a key takes {len(written)} bytes as a file name, and {_LONGEST_NAME} are possible: {name[:60]!r}…")
     return written

@@ -10,6 +10,7 @@ import errno
 import logging
 import os
 import shutil
+import sys
 import tempfile
 import weakref
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
@@ -20,6 +21,8 @@ import anyio
 import msgspec
 
 from claude_transport.errors import CLIConnectionError, ConfigurationError
+from claude_transport.launch import windows
+from claude_transport.locks import try_lock
 from claude_transport.printable import printable
 from claude_transport.session_store import SessionKey, SessionStore, SessionStoreEntry, SharedSessionStore, has_method
 from claude_transport.sessions.places import is_session_id, project_key_for_directory
@@ -154,7 +157,7 @@ class PrivatePlace:
         self._holders = {"process", "mirror"}
         try:
             make_private(self.path)
-            self._lock: IO[bytes] | None = _locked(self.path)
+            self._lock: IO[bytes] = _locked(self.path)
         except BaseException:
             _remove(str(self.path), os.getpid(), None)
             raise
@@ -185,7 +188,7 @@ def configuration_of(env: Mapping[str, str], *, is_isolated: bool) -> dict[str, 
     """
     if is_isolated:
         return {}
-    home, chosen = env.get("HOME"), env.get("CLAUDE_CONFIG_DIR")
+    home, chosen = windows.home_folder(env, platform=sys.platform), env.get("CLAUDE_CONFIG_DIR")
     folder = Path(chosen) if chosen else Path(home, ".claude") if home else None
     found: dict[str, Path] = {}
     if folder is not None:
@@ -234,18 +237,17 @@ def _write_private(path: Path, parts: Iterable[bytes]) -> None:
         file.writelines(parts)
 
 
-# What says that a place is in use: a lock on a file in it, which the system ends with the process that has it.
+# What says that a place is in use: a lock on a file in it, which the system ends with the process that has it. On Windows it is that the
+# file is open: no open file can be renamed or deleted there.
 
 
-def _locked(folder: Path) -> IO[bytes] | None:
-    try:
-        import fcntl
-    except ImportError:  # Windows: a place of a killed host stays until it is deleted by hand
-        return None
+def _locked(folder: Path) -> IO[bytes]:
+    if os.name == "nt":
+        return (folder / _LOCK).open("xb")
     draft = folder / f"{_LOCK}.new"
     lock = draft.open("wb")
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try_lock(lock.fileno())
         draft.rename(folder / _LOCK)  # from now on, others look whether it is locked
     except BaseException:
         lock.close()
@@ -255,15 +257,15 @@ def _locked(folder: Path) -> IO[bytes] | None:
 
 def remove_abandoned() -> None:
     """Delete the private places of hosts that were killed."""
-    try:
-        import fcntl
-    except ImportError:
-        return
     for folder in _own_places():
         try:
-            with (folder / _LOCK).open("rb+") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.name == "nt":
+                (folder / _LOCK).unlink()
                 shutil.rmtree(folder, ignore_errors=True)
+                continue
+            with (folder / _LOCK).open("rb+") as lock:
+                if try_lock(lock.fileno()):
+                    shutil.rmtree(folder, ignore_errors=True)
         except OSError:
             continue  # it is in use, or just being made or removed
 
@@ -272,13 +274,15 @@ def _own_places() -> Iterator[Path]:
     with contextlib.suppress(OSError):
         for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
             with contextlib.suppress(OSError):
-                if not folder.is_symlink() and folder.stat().st_uid == os.getuid():
+                if not folder.is_symlink() and (os.name == "nt" or folder.stat().st_uid == os.getuid()):  # on Windows, each user has one
                     yield folder
 
 
 def _remove(folder: str, owner: int, lock: IO[bytes] | None) -> None:
     if os.getpid() != owner:  # a fork of this process must not delete the files when it ends
         return
+    if lock is not None and os.name == "nt":
+        lock.close()
     # links are deleted, and not what they lead to
     shutil.rmtree(folder, ignore_errors=True)
     if lock is not None:

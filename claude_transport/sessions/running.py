@@ -15,7 +15,7 @@ _MAX_BYTES: Final = 64 * 2**10
 _STATE, _STARTED = 0, 19  # the third and the 22nd field of /proc/<pid>/stat
 
 
-def process_of(session_id: str, configuration: Path) -> int | None:
+def process_of(session_id: str, configuration: Path, *, proc: str = "/proc") -> int | None:
     """Return the id of the process that runs a session, or None.
 
     A process that ended without tidying up does not count, nor one that has its number by now. A CLI on another machine or in another
@@ -26,7 +26,7 @@ def process_of(session_id: str, configuration: Path) -> int | None:
             if entry.name.endswith(".json"):
                 noted = _read(Path(entry.path))
                 pid = noted.get("pid")
-                if noted.get("sessionId") == session_id and type(pid) is int and _is_alive(pid, noted.get("procStart")):
+                if noted.get("sessionId") == session_id and type(pid) is int and _is_alive(pid, noted.get("procStart"), proc):
                     return pid
     return None
 
@@ -38,7 +38,7 @@ def _read(path: Path) -> dict[str, Any]:
     return {}
 
 
-def _is_alive(pid: int, started: object) -> bool:
+def _is_alive(pid: int, started: object, proc: str) -> bool:
     """Tell whether the process runs that had this number when it was noted."""
     if not 0 < pid < 2**31:
         return False
@@ -52,7 +52,7 @@ def _is_alive(pid: int, started: object) -> bool:
         pass  # it runs, and belongs to another user
     try:
         # the name of the program is in parentheses and may have any characters; the first field behind it is the third
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode("ascii").split()
+        fields = Path(f"{proc}/{pid}/stat").read_bytes().rpartition(b")")[2].decode("ascii").split()
     except OSError:
         return True  # a system without /proc
     return fields[_STATE] not in "ZX" and started in (None, fields[_STARTED])

@@ -31,6 +31,7 @@ from claude_transport.errors import (
     ConnectionLost,
     ProtocolError,
 )
+from claude_transport.printable import printable
 from claude_transport.protocol.fleet import (
     Append,
     Appended,
@@ -194,7 +195,7 @@ class Broker:
 
         Raises:
             AuthenticationError: the server does not accept the user or the password.
-            CLIConnectionError: the server was not reached within `timeout` seconds.
+            CLIConnectionError: the server was not reached within `timeout` seconds, or is a node of a cluster (`fleet.cluster`).
         """
         self._task = BackgroundTask.spawn(self._run, name=f"broker {self.address}", at_end=self._changed.fire)
         try:
@@ -207,9 +208,25 @@ class Broker:
         if self._client is None:
             raise self._error()
 
+    @property
+    def is_connected(self) -> bool:
+        """True while calls can be made."""
+        return self._client is not None
+
+    def _refuse_mode(self, greeting: Any) -> None:
+        """Raise `CLIConnectionError` for a node of a cluster: one call reads the streams of many sessions, which are on many nodes."""
+        mode = text_of(greeting.get(b"mode", b"standalone")) if isinstance(greeting, dict) else "standalone"
+        if mode != "standalone":
+            what = "a node of a cluster" if mode == "cluster" else f"no server for data (its mode is {printable(mode, at_most=32)})"
+            message = f"{self.address} is {what}: a fleet needs one primary without cluster mode (cluster-enabled no)"
+            raise CLIConnectionError(message, code="fleet.cluster", retryable=False)
+
     def _error(self) -> CLIConnectionError:
+        if isinstance(self._failure, CLIConnectionError):
+            return self._failure
         said = self.address.without_password(f"{type(self._failure).__name__}: {self._failure}") if self._failure else "no answer"
-        if type(self._failure).__name__ in ("AuthenticationError", "AuthorizationError") or "WRONGPASS" in said or "NOAUTH" in said:
+        refusals = ("AuthenticationError", "AuthenticationFailureError", "AuthenticationRequiredError", "AuthorizationError")
+        if type(self._failure).__name__ in refusals or "WRONGPASS" in said or "NOAUTH" in said:
             return AuthenticationError(f"{self.address} does not accept the user or the password")
         return CLIConnectionError(f"{self.address} cannot be reached: {said}", code="fleet.broker_unreachable")
 
@@ -228,7 +245,8 @@ class Broker:
             try:
                 async with self.address.client() as client:
                     with anyio.fail_after(CALL_TIMEOUT):
-                        await client.ping()
+                        self._refuse_mode(await client.hello())
+                        await client.ping()  # a server that reads its file says so now
                     self._client, self._failure, retry = client, None, 0
                     self._changed.fire()
                     while self._client is client and not self._closing:

@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import logging
 import secrets
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, NoReturn
 
 import anyio
@@ -32,9 +32,19 @@ from claude_transport.errors import (
     UsageError,
 )
 from claude_transport.printable import printable
-from claude_transport.protocol.fleet import DEFAULT_WINDOW_BYTES, Arrival, Kind, Owner, Renew, SessionEnd, Side, raise_refusal
+from claude_transport.protocol.fleet import (
+    DEFAULT_WINDOW_BYTES,
+    FLEET_VERSIONS,
+    Arrival,
+    Kind,
+    Owner,
+    Renew,
+    SessionEnd,
+    Side,
+    raise_refusal,
+)
 from claude_transport.protocol.fleet_ends import ClientEnd, decode_struct
-from claude_transport.protocol.fleet_placement import Node, Wanted, decode_node, rank_nodes
+from claude_transport.protocol.fleet_placement import Node, Wanted, agree_version, decode_node, rank_nodes
 from claude_transport.protocol.fleet_scripts import ATTACH, CREATE, DISCARD
 from claude_transport.protocol.fleet_takeover import OpenRequests
 from claude_transport.streams.address import StreamAttribute
@@ -130,7 +140,8 @@ class FleetConnectable(ByteStreamConnectable):
             AuthenticationError: the token is missing or not accepted.
             ConfigurationError: the workers refuse an option.
             ConnectTimeout: no worker took the session in time. It was taken out of the queue.
-            CLIConnectionError: the broker cannot be reached, or a worker could not start the process.
+            CLIConnectionError: the broker cannot be reached, a worker could not start the process, or the workers read no version of the
+                format that this library knows (`fleet.version`).
             ReplayGap: entries behind `since` are not kept any more.
         """
         broker = Broker(self._address)
@@ -139,12 +150,13 @@ class FleetConnectable(ByteStreamConnectable):
         stream: FleetStream | None = None
         try:
             with anyio.move_on_at(deadline):
+                nodes, now = await self._agreed(broker)
                 session, end, is_new = await self._admitted(broker)
                 stream = FleetStream(
                     broker, session, end, window=self._window, close_timeout=self._close_timeout, patience=self._patience, is_new=is_new
                 )
                 if is_new:
-                    await self._enqueue(broker, session)
+                    await self._enqueue(broker, session, nodes, now=now)
                     await stream.started()
                 return stream
             self._too_late()
@@ -155,6 +167,19 @@ class FleetConnectable(ByteStreamConnectable):
                 raise CLIConnectionError(f"{self._address}: {exc}", code=getattr(exc, "code", "fleet.broker_lost")) from exc
             raise
 
+    async def _agreed(self, broker: Broker) -> tuple[list[Node], float]:
+        """Choose the version of a new session, or check that of a running one. Returns the workers, and the broker's time."""
+        if self.request.session is not None:
+            await check_version(broker, self.request.session)
+            return [], 0.0
+        nodes, now, wanted = await read_nodes(broker), await broker_time(broker), self.request.wanted
+        version = agree_version(nodes, wanted, now=now)
+        if version is None:
+            theirs = {read for node in nodes for read in node.versions}
+            raise _other_version(f"the workers of {self._address} read version {_listed(theirs)} of the format of a fleet")
+        self.request = msgspec.structs.replace(self.request, wanted=msgspec.structs.replace(wanted, version=version))
+        return nodes, now
+
     def _too_late(self) -> NoReturn:
         raise ConnectTimeout(f"{self._address}: no worker took the session in {self._start_timeout:g} s", waited=self._start_timeout)
 
@@ -164,7 +189,7 @@ class FleetConnectable(ByteStreamConnectable):
         if request.session is None:
             session = secrets.token_hex(8)
             wanted = msgspec.json.encode(request.wanted)
-            fields: list[Any] = ["q", wanted, "cw", self._window]
+            fields: list[Any] = ["v", request.wanted.version, "q", wanted, "cw", self._window]
             if request.keep:
                 fields += ["kp", request.keep]
             if request.token is not None:
@@ -217,14 +242,32 @@ class FleetConnectable(ByteStreamConnectable):
                 raise_refusal(await broker.call(session, Renew(Side.CLIENT, token, CLIENT_LEASE)), token=token)
                 raise ReplayGap(f"what the session said behind the position {cursor} is not kept any more; {read} is the oldest")
 
-    async def _enqueue(self, broker: Broker, session: str) -> None:
+    async def _enqueue(self, broker: Broker, session: str, nodes: list[Node], *, now: float) -> None:
         """Put the session where workers look, and wake the best one."""
         await broker.command("zadd", broker.keys.sessions, {session: 0})
         wanted = self.request.wanted
         home = await broker.command("hget", broker.keys.homes, wanted.workspace) if wanted.workspace else None
-        ranked = await ranked_nodes(broker, wanted, home=None if home is None else text_of(home))
+        ranked = rank_nodes(nodes, wanted, now=now, home=None if home is None else text_of(home))
         if ranked:
             await wake_node(broker, ranked[0].id, about=(session,))
+
+
+async def check_version(broker: Broker, session: str) -> None:
+    """Raise `CLIConnectionError` (`fleet.version`) when this library does not know the version of a session."""
+    said = await broker.command("hget", broker.keys.meta(session), "v")
+    version = "1" if said is None else text_of(said)
+    if version not in map(str, FLEET_VERSIONS):
+        shown = printable(version, at_most=16)
+        raise _other_version(f"the session {printable(session, at_most=64)} has version {shown} of the format of a fleet")
+
+
+def _other_version(what: str) -> CLIConnectionError:
+    message = f"{what}, and this library knows version {_listed(FLEET_VERSIONS)}: update the older of the two"
+    return CLIConnectionError(message, code="fleet.version", retryable=False)
+
+
+def _listed(versions: Iterable[int]) -> str:
+    return ", ".join(str(each) for each in sorted(versions)[:8]) or "none"
 
 
 async def broker_time(broker: Broker) -> float:
@@ -239,13 +282,8 @@ async def read_nodes(broker: Broker) -> list[Node]:
     return [node for data in rows.values() if (node := decode_node(bytes_of(data))) is not None]
 
 
-async def ranked_nodes(broker: Broker, wanted: Wanted, *, home: str | None) -> list[Node]:
-    """Return the workers that can take a session, the best first."""
-    return rank_nodes(await read_nodes(broker), wanted, now=await broker_time(broker), home=home)
-
-
-async def wake_node(broker: Broker, node: str, *, about: Collection[str]) -> None:
-    """Make a worker look at the queue at once, and at the sessions `about`."""
+async def wake_node(broker: Broker, node: str, *, about: Collection[str] = ()) -> None:
+    """Make a worker look at the queue at once, and at the sessions `about`; without them, at all that wait."""
     import coredis
 
     await broker.command(

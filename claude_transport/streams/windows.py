@@ -28,9 +28,9 @@ import anyio.lowlevel
 
 from claude_transport.background import BackgroundTask, HostLoop, asyncio_loop_here, clock_here
 from claude_transport.errors import ConfigurationError, SpawnError
+from claude_transport.jobs import Job
 from claude_transport.launch import windows
 from claude_transport.streams.inflow import Flag, Wakeup
-from claude_transport.streams.jobs import Job
 from claude_transport.streams.reaping import DRAIN_GRACE, OVERTIME, CloseSchedule, ExitStatus, StderrTail, set_or_seen
 from claude_transport.streams.room import READ_BYTES
 

@@ -14,6 +14,9 @@ The contract: `run_conformance` checks a transport against the `CLAUSES` (each a
     `claude_transport.testing.conformance`.
 Session stores: `run_store_conformance` checks a `SessionStore` against the `STORE_CLAUSES` (each a `StoreClause`) in the same way.
 
+The pytest plugin: `MockClaude` and `TapeShelf` are what the fixtures `mock_claude` and `claude_tape` give. `TapeMissing` says how to record
+    the tape that is not there.
+
 The pytest plugin imports this package at every start of pytest, so each name is loaded when it is first used.
 """
 
@@ -36,7 +39,9 @@ __getattr__, __dir__, __all__ = lazy_names(
         "testing.fake_codex": "FakeCodex FakeCodexCall",
         "testing.fake_messages_api": "FakeMessagesAPI",
         "testing.fake_responses_api": "FakeResponsesAPI",
+        "testing.mock_claude": "MockClaude",
         "testing.scenario": "Answer Rule Scenario ScriptedTurn",
+        "testing.tape_shelf": "TapeMissing TapeShelf",
         "testing.wire": "assistant result tool_use",
         "testing.store_conformance": "STORE_CLAUSES StoreClause run_store_conformance",
         "transports.script": "MockScript",

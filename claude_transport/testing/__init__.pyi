@@ -22,6 +22,7 @@ from claude_transport.testing.fake_codex import FakeCodex as FakeCodex
 from claude_transport.testing.fake_codex import FakeCodexCall as FakeCodexCall
 from claude_transport.testing.fake_messages_api import FakeMessagesAPI as FakeMessagesAPI
 from claude_transport.testing.fake_responses_api import FakeResponsesAPI as FakeResponsesAPI
+from claude_transport.testing.mock_claude import MockClaude as MockClaude
 from claude_transport.testing.scenario import Answer as Answer
 from claude_transport.testing.scenario import Rule as Rule
 from claude_transport.testing.scenario import Scenario as Scenario
@@ -29,6 +30,8 @@ from claude_transport.testing.scenario import ScriptedTurn as ScriptedTurn
 from claude_transport.testing.store_conformance import STORE_CLAUSES as STORE_CLAUSES
 from claude_transport.testing.store_conformance import StoreClause as StoreClause
 from claude_transport.testing.store_conformance import run_store_conformance as run_store_conformance
+from claude_transport.testing.tape_shelf import TapeMissing as TapeMissing
+from claude_transport.testing.tape_shelf import TapeShelf as TapeShelf
 from claude_transport.testing.wire import assistant as assistant
 from claude_transport.testing.wire import result as result
 from claude_transport.testing.wire import tool_use as tool_use
@@ -50,6 +53,7 @@ __all__ = [
     "FakeCodexCall",
     "FakeMessagesAPI",
     "FakeResponsesAPI",
+    "MockClaude",
     "MockScript",
     "RecordedRequest",
     "Redactor",
@@ -60,7 +64,9 @@ __all__ = [
     "StoreClause",
     "Tape",
     "TapeHeader",
+    "TapeMissing",
     "TapeRecord",
+    "TapeShelf",
     "assistant",
     "faults",
     "result",

@@ -90,6 +90,13 @@ class FakeProgram:
         self._check_open()
         return self._path
 
+    def __fspath__(self) -> str:
+        """Return `path` as a str, so that the fake itself can be given where a path is wanted.
+
+        Raises `UsageError` after `close()`.
+        """
+        return str(self.path)
+
     def _write_executable(self) -> Path:
         # a shell line, because a shebang with the interpreter would be cut at 127 bytes and split at spaces
         if os.name == "nt":

@@ -21,7 +21,7 @@ MakeStore = Callable[[], Any]
 
 _MAIN: Final = {"project_key": "project", "session_id": "session"}
 _PART: Final = {**_MAIN, "subpath": "subagents/agent-1"}
-_HOSTILE: Final = ("../..", "a/b", "a\\b", ".hidden", "ümläut", "%2F", "{x}:*", "CON")
+_HOSTILE: Final = ("../..", "a/b", "a\\b", ".hidden", "ümläut", "%2F", "{x}:*", "CON", "nul.b", "ends.")
 _MILLISECONDS: Final = 1e12  # a time in seconds is far below
 
 

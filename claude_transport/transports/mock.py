@@ -276,7 +276,11 @@ def _checked(responses: Iterable[Mapping[str, Any] | bytes]) -> Iterator[Mapping
         raise ConfigurationError(f"responses is a list of messages, not one {type(responses).__name__}", option="responses")
     for index, response in enumerate(responses):
         if not isinstance(response, Mapping | bytes):
-            raise ConfigurationError(f"responses[{index}] is {type(response).__name__}, neither a dict nor bytes", option="responses")
+            raise ConfigurationError(
+                f"responses[{index}] is {type(response).__name__}, neither a dict nor bytes; "
+                "`assistant(…)` and `result(…)` of claude_transport.testing make them",
+                option="responses",
+            )
         yield response
 
 

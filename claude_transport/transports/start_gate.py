@@ -8,10 +8,8 @@ The gate is a lock on a file. The operating system releases it when its holder e
 
 from __future__ import annotations
 
-import errno
 import math
 import os
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from os import PathLike
@@ -20,20 +18,8 @@ from typing import Final
 import anyio
 
 from claude_transport.errors import ConfigurationError, ConnectTimeout
+from claude_transport.locks import try_lock
 
-if sys.platform == "win32":
-    import msvcrt
-
-    def _lock(file: int) -> None:
-        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
-else:
-    import fcntl
-
-    def _lock(file: int) -> None:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-_TAKEN: Final = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK})
 _PAUSE: Final = 0.05
 """Seconds between two attempts to lock: far less than a start takes, and far more than an attempt costs."""
 
@@ -94,12 +80,9 @@ class StartGate:
 
     def _is_locked(self, file: int) -> bool:
         try:
-            _lock(file)
+            return try_lock(file)
         except OSError as error:
-            if error.errno in _TAKEN:
-                return False
             raise self._unusable(error) from error
-        return True
 
     def _unusable(self, error: OSError) -> ConfigurationError:
         return ConfigurationError(f"the start gate {self._path} cannot be used: {error.strerror or type(error).__name__}", option="path")

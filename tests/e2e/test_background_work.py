@@ -13,6 +13,8 @@ from live_session import from_subagent
 import claude_transport as ct
 from claude_transport.testing import FakeMessagesAPI, replies
 
+pytestmark = pytest.mark.both_loops
+
 PATIENCE = 60.0  # seconds for a turn of the CLI, on a machine with much else to do
 
 HELPER = {"helper": {"description": "helps", "prompt": "You help.", "tools": ["Bash"]}}

@@ -7,11 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import anyio
+import pytest
 from anyio.abc import ByteStream, SocketAttribute
 
 import claude_transport as ct
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.testing import FakeMessagesAPI, replies
+
+pytestmark = pytest.mark.both_loops
 
 TOKEN = "only-for-this-test-of-cuts"
 PATIENCE = 60.0  # seconds for the CLI to say its next word, on a machine with much else to do

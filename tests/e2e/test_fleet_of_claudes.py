@@ -24,6 +24,8 @@ import sys, anyio, msgspec
 import claude_transport as ct
 from claude_transport import sessions
 from claude_transport.fleet import FleetWorker
+
+pytestmark = pytest.mark.both_loops
 url, store, fields = sys.argv[1:]
 async def main():
     options = ct.ClaudeOptions(session_store=sessions.SQLiteSessionStore(store), **msgspec.json.decode(fields))

@@ -17,6 +17,8 @@ from live_session import Doorkeeper, bash
 import claude_transport as ct
 from claude_transport.testing import FakeMessagesAPI, replies
 
+pytestmark = pytest.mark.both_loops
+
 PATIENCE = 90.0  # seconds for one session, on a machine with much else to do
 TOKEN = "a-token-for-the-real-claude"
 

@@ -22,7 +22,10 @@ import claude_transport as ct
 from claude_transport.testing import FakeMessagesAPI
 from claude_transport.testing.replies import MessageReply
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what is left of a session is found in Linux's /proc")
+pytestmark = [
+    pytest.mark.both_loops,
+    pytest.mark.skipif(sys.platform != "linux", reason="what is left of a session is found in Linux's /proc"),
+]
 
 PATIENCE = 90.0  # seconds for one session, on a machine with much else to do
 ALICE, BOB = "the-token-of-the-killed-client", "a-token-of-somebody-else-here"

@@ -16,6 +16,8 @@ from live_session import Live, LiveSession
 import claude_transport as ct
 from claude_transport.testing import FakeMessagesAPI, replies
 
+pytestmark = pytest.mark.both_loops
+
 PATIENCE = 60.0
 SERVER = {"type": "stdio", "command": "/no/such/server", "env": {f"KEY_{n}": "v" * 1000 for n in range(20)}}
 

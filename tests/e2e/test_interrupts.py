@@ -12,6 +12,8 @@ import claude_transport as ct
 from claude_transport import errors
 from claude_transport.testing import FakeMessagesAPI, replies
 
+pytestmark = pytest.mark.both_loops
+
 
 async def interrupted(turn: ct.Turn) -> str | None:
     """Why the turn ended, when it ended as an interrupted one does."""

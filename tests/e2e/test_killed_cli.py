@@ -20,6 +20,8 @@ import pytest
 import claude_transport as ct
 from claude_transport.testing import FakeMessagesAPI, replies
 
+pytestmark = pytest.mark.both_loops
+
 PATIENCE = 60.0  # seconds for the CLI to say its next word, on a machine with much else to do
 POINTS = range(1, 21)
 WORDS = tuple(f"word{number} " for number in range(40))

@@ -17,6 +17,8 @@ import claude_transport as ct
 from claude_transport import sessions
 from claude_transport.testing import FakeMessagesAPI
 
+pytestmark = pytest.mark.both_loops
+
 __all__ = ["machines", "temporary"]  # fixtures
 
 

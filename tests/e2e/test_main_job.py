@@ -15,6 +15,8 @@ import claude_transport as ct
 from claude_transport import errors
 from claude_transport.testing import FakeMessagesAPI, replies
 
+pytestmark = pytest.mark.both_loops
+
 PATIENCE = 60.0  # seconds for the CLI to say its next word, on a machine with much else to do
 
 Options = Callable[..., ct.ClaudeOptions]

@@ -20,6 +20,8 @@ from claude_transport.streams.tls import TLSStream
 from claude_transport.testing import FakeMessagesAPI, replies
 from claude_transport.testing.conformance.socket_peer import certificates
 
+pytestmark = pytest.mark.both_loops
+
 ARGV = ("--print", "--verbose", "--input-format=stream-json", "--output-format=stream-json", "--permission-prompt-tool=stdio")
 
 

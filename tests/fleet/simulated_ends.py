@@ -498,7 +498,6 @@ class Worker:
         self._claiming: set[str] = set()
         self._placing = Placing()
         self._told_load = 0
-        self._asked: set[str] | None = set()
         self._ledger_of = ledger_of
         self._numbers = numbers
         self._looking = self._look_again = False
@@ -507,8 +506,7 @@ class Worker:
 
     def _woken(self, about: Collection[str]) -> None:
         if self.connection.is_up:
-            if self._asked is not None:
-                self._asked.update(about)
+            self._placing.ask(about)
             self.machine.after(0.001, self.look)
 
     def forget(self, hosted: Hosted) -> None:
@@ -534,7 +532,7 @@ class Worker:
                 broker.set_in(broker.waiting, session, now + LEASE_SECONDS)
 
         if self.connection.is_up:
-            self._asked = None
+            self._placing.ask()
             self.connection.ask(work, lambda _: self.look(), _nothing)
         self.machine.after(BEAT, self._beat)
 
@@ -578,8 +576,7 @@ class Worker:
     def _place(self, now: float, records: list[bytes], homes: dict[str, str]) -> None:
         others = [node for data in records if (node := decode_node(data)) is not None and node.id != self.machine.name]
         self.decoded += len(records)
-        asked, self._asked = self._asked, set()
-        placed = self._placing.place(self._node(now), others, now=now, homes=homes, asked=asked)
+        placed = self._placing.place(self._node(now), others, now=now, homes=homes)
         for name, wanted in placed.claims:
             if name not in self.hosted and name not in self._claiming:
                 self.claim(name, wanted)

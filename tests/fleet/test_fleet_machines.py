@@ -383,15 +383,14 @@ def test_a_workspace_stays_with_its_worker_while_that_one_lives_and_has_room() -
     ]
 
 
-def placed(
-    nodes: list[Node], me: str, waiting: list[str], *, asked: Collection[str] | None = None, placing: Placing | None = None
-) -> Placed:
+def placed(nodes: list[Node], me: str, waiting: list[str], *, asked: Collection[str] = (), placing: Placing | None = None) -> Placed:
     """What the worker `me` does with the sessions that wait, one second after the heartbeats."""
     placing = placing or Placing()
     for name in placing.unknown(waiting):
         placing.learn(name, Wanted())
     own = next(node for node in nodes if node.id == me)
-    return placing.place(own, [node for node in nodes if node is not own], now=1.0, homes={}, asked=asked)
+    placing.ask(asked)
+    return placing.place(own, [node for node in nodes if node is not own], now=1.0, homes={})
 
 
 def test_workers_divide_the_sessions_that_wait_without_a_word() -> None:

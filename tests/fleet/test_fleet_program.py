@@ -13,9 +13,11 @@ import anyio
 import msgspec
 import pytest
 from broker_server import BrokerServer, broker_server
+from redis_server import free_port
 
 import claude_transport as ct
-from claude_transport.fleet import FleetTransport
+from claude_transport import errors
+from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
 
 PROGRAM = [sys.executable, "-m", "claude_transport"]
 
@@ -45,11 +47,40 @@ async def test_a_worker_from_the_command_line_serves_lists_and_drains(broker: Br
                 found: dict[str, Any] = msgspec.json.decode(listed)
                 assert (found["waiting"], [each["worker"] for each in found["sessions"]]) == (0, [name])
         process.send_signal(signal.SIGTERM)
-        _, errors = await anyio.to_thread.run_sync(process.communicate)
-        assert (process.returncode, b"hidden" in errors) == (0, False)
+        _, said = await anyio.to_thread.run_sync(process.communicate)
+        assert (process.returncode, b"hidden" in said) == (0, False)
     finally:
         process.kill()
         process.communicate()
+
+
+async def test_a_worker_from_the_command_line_has_a_name_and_pages(broker: BrokerServer, tmp_path: Path) -> None:
+    port = free_port()
+    arguments = [*PROGRAM, "worker", "--offline", "--name", "worker-0", "--metrics-port", str(port), "--host-name", "worker-0.example"]
+    env = {**environment(tmp_path), "CLAUDE_TRANSPORT_BROKER": broker.url}
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
+    try:
+        assert process.stdout is not None
+        assert (await anyio.to_thread.run_sync(process.stdout.readline)).decode().strip() == "worker-0"
+        async with await anyio.connect_tcp("127.0.0.1", port) as probe:
+            await probe.send(b"GET /healthz HTTP/1.1\r\nHost: worker-0.example\r\n\r\n")
+            with anyio.fail_after(30):
+                assert (await probe.receive()).startswith(b"HTTP/1.1 200 ")
+        process.send_signal(signal.SIGTERM)
+        _, said = await anyio.to_thread.run_sync(process.communicate)
+        assert process.returncode == 0
+        assert f"http://127.0.0.1:{port}/metrics".encode() in said
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_the_place_of_the_session_store_comes_from_the_environment_and_its_password_is_never_shown(
+    broker: BrokerServer, tmp_path: Path
+) -> None:
+    store = "redis://user:pass-of-the-store@127.0.0.1:99999/0"
+    done = run("worker", "--broker", broker.url, "--offline", home=tmp_path, CLAUDE_TRANSPORT_SESSION_STORE=store)
+    assert (done.returncode, "pass-of-the-store" in done.stdout + done.stderr) == (2, False)
 
 
 def test_the_wrong_use_of_the_commands_is_told(broker: BrokerServer, tmp_path: Path) -> None:
@@ -61,6 +92,8 @@ def test_the_wrong_use_of_the_commands_is_told(broker: BrokerServer, tmp_path: P
         (["worker", "--broker", "redis://127.0.0.1:1/0", "--offline"], 1, "cannot be reached"),
         (["worker", "--broker", broker.url, "--secret-env", "MISSING"], 2, "MISSING"),
         (["worker", "--broker", broker.url, "--offline", "--cli-path", "x"], 2, "--offline"),
+        (["worker", "--broker", broker.url, "--metrics-port", "70000"], 2, "metrics_port"),
+        (["worker", "--broker", broker.url, "--offline", "--metrics-port", str(broker.port)], 2, "already in use"),
     ]
     for arguments, code, words in cases:
         done = run(*arguments, home=tmp_path)
@@ -74,3 +107,19 @@ def test_doctor_says_whether_a_fleet_can_run_on_a_broker(tmp_path: Path, argumen
         assert done.returncode == code
         assert ("Fault" in done.stdout) == bool(code)
         assert msgspec.json.decode(run("doctor", "--json", "--broker", server.url, home=tmp_path).stdout)["role"] == "master"
+
+
+async def test_a_broker_in_cluster_mode_is_refused_by_every_role_and_doctor_says_why(tmp_path: Path) -> None:
+    with broker_server(tmp_path / "b", "--cluster-enabled", "yes", "--cluster-port", str(free_port()), "--appendonly", "yes") as server:
+        for refused in (FleetTransport(server.url).connect, FleetWorker(server.url).serve, FleetRegistry(server.url).__aenter__):
+            with pytest.raises(errors.CLIConnectionError) as caught, anyio.fail_after(20):
+                await refused()
+            assert (caught.value.code, caught.value.retryable, "cluster" in str(caught.value)) == ("fleet.cluster", False, True)
+        done = await anyio.to_thread.run_sync(lambda: run("doctor", "--broker", server.url, home=tmp_path))
+        assert done.returncode == 1
+        assert "Fault       " in done.stdout
+        assert "is a node of a cluster" in done.stdout
+        (finding,) = msgspec.json.decode(
+            (await anyio.to_thread.run_sync(lambda: run("doctor", "--json", "--broker", server.url, home=tmp_path))).stdout
+        )["findings"]
+        assert "cluster-enabled no" in finding

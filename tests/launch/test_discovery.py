@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from claude_transport.errors import CLINotFoundError, NotExecutableError
+from claude_transport.codex.discovery import find_codex
+from claude_transport.errors import CLINotFoundError, ConfigurationError, NotExecutableError
 from claude_transport.launch.discovery import CLI, PATH_VARIABLE, find_bundled_directory, find_cli, read_cli_version, remember_cli_version
 
 
@@ -54,6 +56,14 @@ def test_a_wrong_explicit_path_is_an_error_and_never_a_reason_to_look_further(wo
     assert caught.value.searched == (f"explicit path: {world['explicit']} (not there)",)
     assert "cli_path" not in caught.value.advice
     assert "explicit path" in caught.value.advice
+
+
+@pytest.mark.parametrize(("find", "option"), [(find_cli, "cli_path"), (find_codex, "codex_path")])
+@pytest.mark.parametrize("given", [7, b"/bin/claude", ["claude"]])
+def test_what_is_no_path_is_refused_with_the_name_of_the_option(find: Any, option: str, given: Any) -> None:
+    with pytest.raises(ConfigurationError, match=f"{option} is a path, not {type(given).__name__}") as refused:
+        find(given, env={})
+    assert refused.value.option == option
 
 
 def test_a_wrong_variable_is_an_error_that_names_it(world: dict[str, Path], tmp_path: Path) -> None:
@@ -134,6 +144,15 @@ def test_on_windows_native_programs_come_before_batch_files_and_npm_scripts_do_n
     assert find_cli(env=env, home=tmp_path, bundled=tmp_path, platform="win32").path == str(tmp_path / "b/claude.cmd")
     make(tmp_path / "b/claude.exe")
     assert find_cli(env=env, home=tmp_path, bundled=tmp_path, platform="win32").path == str(tmp_path / "b/claude.exe")
+
+
+def test_on_windows_the_case_of_a_variable_and_quotes_on_its_path_do_not_matter(tmp_path: Path) -> None:
+    right = make(tmp_path / "a/claude.exe")
+    found = find_cli(env={"Path": f'"{tmp_path}/a";.'}, home=tmp_path, bundled=tmp_path, platform="win32")
+    assert (found.path, found.source) == (str(right), "PATH")
+    right = make(tmp_path / "npm/claude.cmd")
+    found = find_cli(env={"AppData": str(tmp_path)}, home=tmp_path, bundled=tmp_path, platform="win32")
+    assert (found.path, found.source) == (str(right), "well-known place")
 
 
 def test_on_windows_the_installers_places_are_looked_at_with_a_short_path(tmp_path: Path) -> None:

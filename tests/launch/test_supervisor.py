@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,8 +40,9 @@ def environment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict
 def until_gone(pid: int) -> None:
     """Wait until the process does not run any more."""
     deadline = time.monotonic() + PATIENCE
-    while Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes():
-        assert time.monotonic() < deadline, f"{pid} lives"
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        while Path(f"/proc/{pid}/cmdline").read_bytes():
+            assert time.monotonic() < deadline, f"{pid} lives"
 
 
 def test_the_second_command_ends_what_carries_the_mark(environment: dict[str, str]) -> None:
@@ -61,6 +64,26 @@ def test_the_supervisor_ends_what_the_program_has_left(environment: dict[str, st
     assert words[:2] == [f"claude-transport {mark} ready", f"claude-transport {mark} started /bin/sh"]
     assert ran.stderr.decode().splitlines()[-1:] == [f"claude-transport {mark} ended 0"]
     until_gone(int(words[2].split()[1]))
+
+
+MIDDLE = "import signal, subprocess, sys; subprocess.Popen(sys.argv[1:], start_new_session=True); signal.pause()"
+
+
+def test_without_proc_the_supervisor_ends_its_group_when_what_started_it_has_gone() -> None:
+    """As on macOS: no environments can be read there, and no change of the parent."""
+    mark = "o" * 32
+    told = instructions(["/bin/sh", "-c", 'echo "pid $$"; exec sleep 1000'], mark=mark, environment=RemoteEnvironment(assign={}))
+    assert b"/proc/" in told
+    middle = subprocess.Popen([sys.executable, "-c", MIDDLE, *bootstrap(mark)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with middle:
+        assert middle.stdin is not None
+        assert middle.stdout is not None
+        middle.stdin.write(told.replace(b"/proc/", b"/nowhere/"))
+        middle.stdin.flush()
+        words = [middle.stdout.readline().decode().strip() for _ in range(3)]
+        middle.kill()
+        middle.wait()
+        until_gone(int(words[2].split()[1]))
 
 
 @pytest.mark.parametrize("kept", [(), ("HOME",)], ids=["exact", "allowlist"])

@@ -136,6 +136,29 @@ def test_a_batch_file_may_be_in_a_folder_of_any_user(folder: str) -> None:
     windows.check_batch_file([f"{folder}\\claude.cmd", "--verbose"], platform="win32")
 
 
+@pytest.mark.parametrize(("text", "windows_takes", "others_take"), [("é", True, True), ("a\ud83d", False, False), ("a\udc80", False, True)])
+def test_a_lone_surrogate_is_text_only_where_it_stands_for_a_byte_of_a_name(text: str, windows_takes: bool, others_take: bool) -> None:
+    assert windows.is_encodable(text, platform="win32") is windows_takes
+    if sys.platform != "win32":
+        assert windows.is_encodable(text, platform=sys.platform) is others_take
+
+
+@pytest.mark.parametrize(
+    ("env", "on_windows", "elsewhere"),
+    [
+        ({"HOME": "/h", "UserProfile": "C:\\u"}, "C:\\u", "/h"),
+        ({"HOME": "/h"}, "/h", "/h"),
+        ({"USERPROFILE": "C:\\u", "HOME": ""}, "C:\\u", None),
+        ({}, None, None),
+    ],
+)
+def test_the_home_of_the_cli_is_the_profile_of_the_user_on_windows(
+    env: dict[str, str], on_windows: str | None, elsewhere: str | None
+) -> None:
+    assert windows.home_folder(env, platform="win32") == on_windows
+    assert windows.home_folder(env, platform="linux") == windows.home_folder(env, platform="darwin") == elsewhere
+
+
 def test_a_command_line_longer_than_windows_takes_is_refused_before_it_is_started() -> None:
     windows.check_length(["claude.exe", "x" * (32_766 - len("claude.exe "))])
     with pytest.raises(SpawnError, match="32767 characters") as caught:
@@ -209,12 +232,8 @@ def test_a_helper_runs_in_a_python_and_never_in_a_frozen_program(executable: str
     assert windows.helper_python(executable, is_frozen=is_frozen) == (executable if is_usable else None)
 
 
-def test_what_ends_a_tree_is_a_program_of_windows_by_its_full_path() -> None:
-    assert windows.tree_killer(7, env={"SystemRoot": "D:\\Win"}) == ["D:\\Win\\System32\\taskkill.exe", "/T", "/F", "/PID", "7"]
-
-
 STARTS = {"subprocess.Popen", "subprocess.run", "subprocess.check_output", "anyio.open_process", "anyio.run_process"}
-POSIX_ONLY = {"streams/guard.py", "streams/process.py"}  # Windows has its own: streams/windows.py
+POSIX_ONLY = {"streams/guard.py", "streams/libproc.py", "streams/process.py"}  # Windows has its own: streams/windows.py
 IN_A_TERMINAL = {"app/bench.py", "app/doctor.py"}  # programs that a user starts in a console
 
 
@@ -235,4 +254,4 @@ def test_every_process_that_is_started_on_windows_is_hidden() -> None:
             seen += len(calls)
             shown += [f"{place}:{call.lineno}" for call in calls if "creationflags" not in {word.arg for word in call.keywords}]
     assert shown == []
-    assert seen >= 5  # the session, CTRL_BREAK, the version, the tree killer, the login
+    assert seen >= 4  # the session, CTRL_BREAK, the version, the login

@@ -289,3 +289,15 @@ async def test_a_locked_database_is_waited_for(tmp_path: Path) -> None:
         done.set()
         await anyio.to_thread.run_sync(thread.join)
     assert len(await store.load(KEY) or []) == 2
+
+
+@pytest.mark.parametrize("name", ["CON", "nul", "Aux.b", "com1.x.y", "LPT9", "ends.", ".", "..", ".hidden"])
+async def test_a_file_of_a_store_has_a_name_that_every_system_takes(tmp_path: Path, name: str) -> None:
+    store = sessions.FileSessionStore(tmp_path)
+    key: Any = {"project_key": name, "session_id": name, "subpath": name}
+    await store.append(key, [{"type": "user"}])
+    for path in tmp_path.rglob("*"):
+        assert path.name.partition(".")[0].upper() not in {"CON", "NUL", "AUX", "COM1", "LPT9", ""}
+        assert not path.name.endswith(".")
+    assert await store.load(key) == [{"type": "user"}]
+    assert await store.list_subkeys({"project_key": name, "session_id": name}) == [name]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from claude_transport.streams.guard import new_mark
-from claude_transport.streams.libproc import MOST_DESCENDANTS, Tree, decode_start
+from claude_transport.streams.libproc import MOST_DESCENDANTS, Tree, decode_start, functions_of_ps
 from claude_transport.streams.sweeping import Sweeper
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="the played functions read /proc, and pidfds tell of an end")
@@ -74,6 +74,37 @@ def test_the_start_is_read_from_the_structure_of_the_system() -> None:
     info = struct.pack("=12I16s32s5Ii2Q", 0, 2, *[0] * 10, b"claude", b"claude", *[0] * 5, 0, 1_795_132_800, 250)
     assert decode_start(info) == 1_795_132_800_000_250
     assert decode_start(info[:4] + struct.pack("=I", 5) + info[8:]) is None
+
+
+def test_a_listing_of_ps_tells_children_and_starts_of_those_that_run() -> None:
+    listing = (
+        b"    1     0 Ss   Mon Nov 23 04:31:04 2026\n"
+        b"   20     1 S+   Mon Nov 23 04:31:05 2026    \n"
+        b"   21     1 Z    Mon Nov 23 04:31:05 2026\n"
+        b"   22    20 R    Mon Nov  2 04:31:05 2026\n"
+        b"no process\n\xff\xfe\n   23\n"
+    )
+    children, started = functions_of_ps(listing)
+    assert list(children(1)) == [20]
+    assert (started(21), started(23), started(99)) == (None, None, None)
+    tree = Tree(children=children, started=started)
+    found = tree.descendants(1)
+    assert set(found) == {20, 22}
+    assert found[20] != found[22]
+    assert tree.with_descendants({20: found[20], 22: found[20]}) == found
+    again = functions_of_ps(listing.replace(b"Nov  2", b"Nov 3"))[1]
+    assert again(22) != found[22]
+
+
+@on_linux
+def test_where_libproc_cannot_be_loaded_ps_lists_the_tree(family: tuple[subprocess.Popen[bytes], int]) -> None:
+    leader, child = family
+    found = Tree().descendants(leader.pid)
+    assert set(found) == {child}
+    assert Tree().with_descendants(found) == found
+    sweep = Sweeper(proc="/nowhere", platform="darwin").begin(new_mark(), suspects=found)
+    assert sweep.wait(10)
+    assert runs(child) is None
 
 
 @on_linux

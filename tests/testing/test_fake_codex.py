@@ -6,14 +6,14 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
 
 from claude_transport.errors import ConfigurationError, UsageError
-from claude_transport.testing import CodexReply, CodexRule, CodexScenario, FakeCodex, steps
+from claude_transport.testing import CodexReply, CodexRule, CodexScenario, FakeClaude, FakeCodex, Scenario, steps
 from claude_transport.testing.codex_scenario import Ask, CallTool, ChangeFiles, Fail, Notify, Retry, RunCommand, Say, Think
 
 RECORDINGS = Path(__file__).parent.parent / "recordings" / "codex"
@@ -425,3 +425,11 @@ def test_a_closed_fake_says_so() -> None:
     fake.close()
     with pytest.raises(UsageError, match="this FakeCodex is closed"):
         _ = fake.path
+
+
+@pytest.mark.parametrize("make", [FakeCodex, lambda: FakeClaude(Scenario.echo())])
+def test_a_fake_stands_for_the_path_of_its_program_until_it_is_closed(make: Callable[[], FakeCodex | FakeClaude]) -> None:
+    with make() as fake:
+        assert Path(fake) == fake.path
+    with pytest.raises(UsageError, match="is closed"):
+        os.fspath(fake)

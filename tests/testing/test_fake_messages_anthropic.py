@@ -82,7 +82,7 @@ async def test_text_is_streamed_in_the_deltas_asked_for(fake_messages_api: FakeM
         (404, anthropic.NotFoundError),
         (429, anthropic.RateLimitError),
         (500, anthropic.InternalServerError),
-        (529, anthropic.InternalServerError),
+        (529, anthropic.OverloadedError),  # an InternalServerError only in newer releases
     ],
 )
 async def test_errors_become_the_exceptions_of_the_sdk(

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from windows_processes import is_wine
 
 from claude_transport import (
     ClaudeOptions,
@@ -70,7 +69,6 @@ def test_unix_sockets_are_refused_by_name() -> None:
         NetworkTransport("unix:///C:/door")
 
 
-@pytest.mark.skipif(is_wine(), reason="locking() of wine 8 sets no errno")
 async def test_one_cli_starts_at_a_time(tmp_path: Path) -> None:
     gate = StartGate(tmp_path / "gate", timeout=0.1)
     async with gate.turn():

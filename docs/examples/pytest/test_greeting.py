@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 import claude_transport as ct
-from claude_transport.testing import result
-from claude_transport.testing.mock_claude import MockClaude
-from claude_transport.testing.tape_shelf import TapeShelf
+from claude_transport.testing import MockClaude, TapeShelf, result
 
 pytestmark = pytest.mark.anyio
 
