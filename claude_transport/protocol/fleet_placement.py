@@ -22,6 +22,10 @@ _MAX_NODE_BYTES: Final = 4096
 """The most bytes of the record of a worker. A larger one was not written by a worker."""
 
 
+_MOST_ASKED: Final = 1000
+"""The most sessions that a worker remembers to be woken about, from one look to the next."""
+
+
 class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A worker as the others see it: its name, how many sessions it may and does have, its labels, and its last heartbeat.
 
@@ -116,10 +120,10 @@ class Placing:
         self._asked: set[str] | None = set()
 
     def ask(self, sessions: Collection[str] = ()) -> None:
-        """Note that the worker was woken about `sessions`. Without any, it looks by itself, and the next look is about all that wait."""
-        if not sessions:
+        """Note that the worker was woken about `sessions`. Without any, or with too many, the next look is about all that wait."""
+        if self._asked is None or not sessions or len(self._asked) + len(sessions) > _MOST_ASKED:
             self._asked = None
-        elif self._asked is not None:
+        else:
             self._asked.update(sessions)
 
     def unknown(self, waiting: Collection[str]) -> list[str]:

@@ -422,6 +422,11 @@ def test_a_worker_passes_on_only_what_it_was_asked_about() -> None:
     assert placed(nodes, "a", waiting, asked=["s1", "s2"], placing=placing).wakes == {"b": ["s2"]}
 
 
+def test_a_worker_that_is_woken_about_very_many_sessions_passes_on_all() -> None:
+    nodes = [Node(id="a", capacity=9, load=6), Node(id="b", capacity=9)]
+    assert placed(nodes, "a", ["s0"], asked=[f"other{number}" for number in range(1001)]).wakes == {"b": ["s0"]}
+
+
 def test_a_session_that_the_better_worker_leaves_is_taken_by_the_next_one() -> None:
     nodes = [Node(id="a", capacity=2, load=1, seen=100.0), Node(id="b", capacity=2, seen=100.0)]
     placing = Placing()
