@@ -59,18 +59,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave an end-to-end test on one of the two event loops to the nightly run. Which one, its name decides.
+    """Leave a test on one of the two event loops to the nightly run: which one, its name decides.
 
-    Proofs of a row stay on both, and so do modules marked `both_loops`: what they show is also the work of the event loop, which the other
-    tests, without the real CLI, show on both.
+    That concerns end-to-end tests, unless they are marked `both_loops`, and tests marked `one_loop`. A proof of a row stays on both loops.
+    What the loops do with the words of a CLI, tests without one show on both.
     """
-    once = [item for item in items if item.get_closest_marker("e2e") and not item.get_closest_marker("both_loops")]
-    if not once or "nightly" not in str(config.getoption("markexpr")):
+    if "nightly" not in str(config.getoption("markexpr")):
         return
-    for item in once:
-        loop = item.callspec.params.get("anyio_backend") if isinstance(item, pytest.Function) and hasattr(item, "callspec") else None
-        if loop in row_maps.LOOPS and row_maps.proof_of(item.nodeid) not in row_maps.proofs() and row_maps.loop_in_ci(item.nodeid) != loop:
-            item.add_marker(pytest.mark.nightly)
+    of_e2e = [item for item in items if item.get_closest_marker("e2e") and not item.get_closest_marker("both_loops")]
+    once = {item.nodeid: item for item in (*of_e2e, *(item for item in items if item.get_closest_marker("one_loop")))}
+    for nodeid in row_maps.left_to_the_night(once):
+        once[nodeid].add_marker(pytest.mark.nightly)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

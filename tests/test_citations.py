@@ -16,7 +16,7 @@ from proof_map import PAIN_ROWS, SYSTEM_ROWS
 PROJECT = Path(__file__).parents[1]
 HOMES = ("claude_transport", "docs", "benchmarks", "tests")
 TEXTS = {".css", ".html", ".inc", ".js", ".md", ".py", ".pyi", ".toml", ".txt"}
-WRITTEN_ELSEWHERE = {"recordings", "changelog.d", "__pycache__"}
+WRITTEN_ELSEWHERE = {"recordings", "changelog.d", "__pycache__", "_build"}
 
 ID = re.compile(rf"(?<![\w.#/$-])(?:{'|'.join(sorted(map(re.escape, [*PAIN_ROWS, *SYSTEM_ROWS]), key=len, reverse=True))})(?![\w-]|\.\d)")
 NO_ID = (

@@ -52,6 +52,7 @@ def test_the_other_processes_last_as_long_as_the_block(bench: Any) -> None:
     assert {*descendants(os.getpid())} & crowd == set()
 
 
+@pytest.mark.one_loop
 @pytest.mark.skipif(sys.platform != "linux", reason="it needs /proc")
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_it_measures_a_few_closes(backend: str, tmp_path: Path) -> None:

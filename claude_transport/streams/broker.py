@@ -156,7 +156,7 @@ def _split(url: str) -> tuple[SplitResult, int | None]:
 
 @functools.cache
 def _tidy_connection() -> Any:
-    """Return a class of connections that leaves nothing open when the server cannot be reached."""
+    """Return a class of connections whose buffers are closed, also when they never got to a server, or their pool ended meanwhile."""
     from coredis.connection import TCPConnection
 
     class TidyConnection(TCPConnection):
@@ -164,10 +164,16 @@ def _tidy_connection() -> Any:
             try:
                 return await super()._connect()
             except BaseException:
-                for each in vars(self).values():
-                    if isinstance(each, MemoryObjectReceiveStream | MemoryObjectSendStream):
-                        each.close()
+                self._close_buffers()
                 raise
+
+        def __del__(self) -> None:
+            self._close_buffers()
+
+        def _close_buffers(self) -> None:
+            for each in vars(self).values():
+                if isinstance(each, MemoryObjectReceiveStream | MemoryObjectSendStream):
+                    each.close()
 
     return TidyConnection
 

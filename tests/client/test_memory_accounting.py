@@ -58,6 +58,7 @@ def read(line: bytes, *, count: int) -> list[Message]:
     return [message for _ in range(count) for message in decoder.messages([bytes(bytearray(line))])]
 
 
+@pytest.mark.one_loop
 @pytest.mark.parametrize("line", ALL.values(), ids=ALL)
 def test_a_message_takes_at_most_twice_the_memory_it_is_counted_with(line: bytes) -> None:
     count = max(2, min(200, 50_000 // len(line)))
@@ -65,6 +66,7 @@ def test_a_message_takes_at_most_twice_the_memory_it_is_counted_with(line: bytes
     assert memory_of(lambda: read(line, count=count)) <= FACTOR * cost
 
 
+@pytest.mark.one_loop
 @pytest.mark.parametrize("line", [*EVERYDAY.values(), *RECORDED.values()], ids=[*EVERYDAY, *RECORDED])
 def test_an_everyday_message_is_counted_with_no_more_than_three_times_its_memory(line: bytes) -> None:
     count = max(2, min(200, 50_000 // len(line)))
@@ -155,6 +157,7 @@ HOSES = {**TINY, **EVERYDAY, **{name: HOSTILE[name] for name in WIDE}}
 NOT_STORED = (b"control", b'"result"', b'"keep_alive"')  # what the conversation takes for itself, or what ends the turn
 
 
+@pytest.mark.one_loop
 @pytest.mark.parametrize("name", [name for name, line in HOSES.items() if not any(word in line[:30] for word in NOT_STORED)])
 async def test_what_is_not_read_takes_no_more_memory_than_the_documented_factor(name: str) -> None:
     transport = Hose(HOSES[name])
@@ -257,6 +260,7 @@ def test_what_was_counted_is_not_counted_again_and_what_was_taken_no_more() -> N
 KEPT = ["an empty object", "a bare user message", "a bare result", "an answer of 2.3 KB", "an answer of 1 MB", "many keys", "empty denials"]
 
 
+@pytest.mark.one_loop
 @pytest.mark.parametrize("name", KEPT)
 def test_the_last_messages_take_a_bounded_memory(name: str) -> None:
     line = ALL[name]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
+import pytest
+
 import claude_transport.wrappers
 from claude_transport.testing.conformance import Reason, media, run_conformance
 from claude_transport.testing.conformance.pytest_adapter import Case, parametrize
@@ -23,6 +25,7 @@ def test_only_the_mock_and_what_cannot_say_how_it_ended_leave_clauses_out() -> N
     assert [medium.name for medium in MEDIA if medium.excludes and medium.name != "ssh"] == ["mock", "unix", "gateway, plain"]
 
 
+@pytest.mark.one_loop
 @parametrize(media.mutual_tls(), media.tcp(compression=True), timeout=15.0)
 def test_a_variant_of_a_medium_keeps_the_clause_too(case: Case) -> None:
     row = case.check()

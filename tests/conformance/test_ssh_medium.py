@@ -32,6 +32,7 @@ def _needs_sshd() -> None:
 
 
 # not on uvloop too: what the loop sees is a child like any other, and test_media.py has one of those there
+@pytest.mark.one_loop
 @parametrize(media.ssh(), backends=["asyncio", "trio"], timeout=30.0)
 def test_a_transport_over_ssh_keeps_the_clause(case: Case) -> None:
     _needs_sshd()

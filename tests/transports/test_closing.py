@@ -260,9 +260,11 @@ async def test_grandchildren_that_ignore_sigterm_are_gone_too(tmp_path: Path) ->
     await gone(int(note.read_text()))
 
 
+# The child leaves when it is told to: the number that marks it is set before `connect()` returns, but not before its first moment.
 LEAVE = """
 import os, sys
 ways = sys.argv[1].split("+")
+os.read(0, 100)
 if os.fork() == 0:
     if "session" in ways:
         os.setsid()
@@ -276,7 +278,7 @@ if os.fork() == 0:
 if "orphan" in ways:
     os.wait()
 if "dies" in ways:
-    sys.stdin.read(1)
+    os.read(0, 100)
     os.kill(os.getpid(), 9)
 sys.stdin.read()
 """
@@ -292,6 +294,7 @@ async def test_whatever_the_child_started_is_gone_wherever_it_went(ways: str) ->
     transport = ct.SubprocessTransport(command=[sys.executable, "-I", "-S", "-c", LEAVE, ways])
     with anyio.fail_after(30):
         await transport.connect()
+        await transport.write("g")
         pid = (await read_one(transport))["pid"]
         await until(lambda: command_of(pid) == b"sleep")
         if "dies" in ways:
@@ -309,6 +312,7 @@ async def test_what_has_no_mark_is_found_through_its_parents() -> None:
     transport = ct.SubprocessTransport(command=[sys.executable, "-I", "-S", "-c", limit + LEAVE, "session+bare"])
     with anyio.fail_after(30):
         await transport.connect()
+        await transport.write("g")
         pid = (await read_one(transport))["pid"]
         await until(lambda: command_of(pid) == b"sleep")
         await transport.close()

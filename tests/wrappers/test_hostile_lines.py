@@ -12,6 +12,7 @@ from claude_transport.transports.mock import MockTransport
 from claude_transport.wrappers.logging import LoggingTransport
 
 
+@pytest.mark.one_loop
 @pytest.mark.parametrize("bodies", [False, True])
 @pytest.mark.parametrize("words", HOSTILE.values(), ids=HOSTILE)
 async def test_a_hostile_line_is_logged_on_one_line(words: str, bodies: bool, caplog: pytest.LogCaptureFixture) -> None:

@@ -290,6 +290,7 @@ async def test_of_a_long_line_no_more_is_redacted_than_is_needed_to_show_its_beg
 LONG_SECRET = "é€ Yarrow €" * 50
 
 
+@pytest.mark.one_loop
 @pytest.mark.parametrize(
     "secret",
     [

@@ -514,6 +514,7 @@ async def test_a_disk_that_hangs_blocks_nothing_and_closing_waits_for_it_no_long
     assert json.loads(rows[-1])["line"] == "closed by host"
 
 
+@pytest.mark.one_loop
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a named pipe")
 @pytest.mark.parametrize("line", [b"{}", b'{"type":"keep_alive"}', b"x" * 5000], ids=["tiny", "small", "large"])
 async def test_what_waits_for_a_disk_that_hangs_takes_no_more_memory_than_is_counted(line: bytes, tmp_path: Path) -> None:
