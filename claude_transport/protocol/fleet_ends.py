@@ -49,7 +49,10 @@ LEASE_SECONDS: Final = 15.0
 """Seconds after which another worker may take a session whose worker is silent."""
 
 LEASE_MARGIN: Final = 3.0
-"""Seconds before the end of its lease at which a worker stops to feed its process: a write that has begun ends by then."""
+"""Seconds before the end of its lease at which a worker stops to feed its process, at most a quarter of the lease.
+
+A write that has begun ends in this time, and the clock of the worker may go too slow by as much as is left of it.
+"""
 
 _FOR_EACH_PROCESS: Final = (Kind.EOF, Kind.BYE)
 """Entries that the process of each worker gets, also when an earlier one had them."""
@@ -311,7 +314,6 @@ class WorkerEnd(FleetEnd):
         *,
         asked_at: float,
         lease: float = LEASE_SECONDS,
-        margin: float = LEASE_MARGIN,
         window: int = DEFAULT_WINDOW_BYTES,
         keep_bytes: int = DEFAULT_KEEP_BYTES,
         max_line_bytes: int = MAX_HELD_BYTES,
@@ -321,7 +323,7 @@ class WorkerEnd(FleetEnd):
             writer=FleetWriter(last=claimed.out_last, taken=claimed.out_taken, window=window, keep_bytes=keep_bytes),
             reader=FleetReader(cursor=claimed.in_taken, max_held_bytes=max_line_bytes),
         )
-        self.lease: Lease = Lease(seconds=lease, margin=margin)
+        self.lease: Lease = Lease(seconds=lease, margin=min(LEASE_MARGIN, lease / 4))
         self.lease.granted(asked_at=asked_at)
         self._waiting: deque[Arrival] = deque()
         self._batch: list[Arrival] = []  # asked for
