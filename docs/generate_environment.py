@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from claude_transport.app.failures import TRACEBACK
-from claude_transport.app.worker import BROKER_VARIABLE
+from claude_transport.app.worker import BROKER_VARIABLE, STORE_VARIABLE
 from claude_transport.bridge.configuration import SERVER_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE
 from claude_transport.codex.discovery import PATH_VARIABLE as CODEX_PATH_VARIABLE
 from claude_transport.codex.environ import CODEX_RULES
@@ -131,6 +131,7 @@ READ = (
     ("NO_COLOR, TERM, COLUMNS", "the program", "Colours (none when `NO_COLOR` is not empty, or `TERM` is `dumb`) and the width of lines."),
     (TRACEBACK, "the program", "`1`: an error is shown with its traceback."),
     (BROKER_VARIABLE, "`worker`, `sessions`", "The URL of the broker, with its password, where `--broker` is not given."),
+    (STORE_VARIABLE, "`worker`", "The place of the session store, with its password, where `--session-store` is not given."),
     (URL_VARIABLE, "`mcp-bridge`", "Where the host of the tools listens."),
     (TOKEN_VARIABLE, "`mcp-bridge`", "What it presents there."),
     (SERVER_VARIABLE, "`mcp-bridge`", "Which of the host's servers it stands for."),

@@ -25,6 +25,7 @@ from claude_transport.errors import ConfigurationError, ConnectTimeout
 from claude_transport.pool.pool import read_rss_bytes
 from claude_transport.streams.process import ProcessConnectable
 from claude_transport.testing import FakeClaude, Scenario
+from claude_transport.testing.conformance.census import LASTING, Census
 from claude_transport.transports.start_gate import StartGate
 from claude_transport.winapi import is_running, make_private
 
@@ -143,6 +144,13 @@ def test_a_process_is_known_to_run_without_being_sent_ctrl_c() -> None:
     child.kill()
     child.wait()
     assert is_running(child.pid) is not True or child.pid == os.getpid()
+
+
+async def test_the_kit_sees_a_file_that_is_left_open(tmp_path: Path) -> None:
+    before = await Census.rested()
+    with (tmp_path / "left").open("wb"):
+        assert await before.growth(patience=0.0, of=LASTING) == {"file descriptors": 1}
+    assert await before.growth(patience=5.0, of=LASTING) == {}
 
 
 def run_program(*arguments: str) -> subprocess.CompletedProcess[str]:

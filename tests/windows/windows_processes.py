@@ -1,4 +1,4 @@
-"""What tests ask the system about processes: whether one runs, and how many handles this one has."""
+"""What tests ask the system about processes: whether one runs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ def is_wine() -> bool:
 def kernel() -> Any:
     """Return kernel32. Type checkers know `WinDLL` on Windows only."""
     library: Any = getattr(ctypes, "WinDLL")("kernel32", use_last_error=True)  # noqa: B009 - see the docstring
-    library.OpenProcess.restype = library.GetCurrentProcess.restype = ctypes.c_void_p
+    library.OpenProcess.restype = ctypes.c_void_p
     library.OpenProcess.argtypes = (ctypes.c_uint32, ctypes.c_int, ctypes.c_uint32)
     library.WaitForSingleObject.argtypes = (ctypes.c_void_p, ctypes.c_uint32)
     library.WaitForSingleObject.restype = ctypes.c_uint32
     library.CloseHandle.argtypes = (ctypes.c_void_p,)
-    library.GetProcessHandleCount.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
     return library
 
 
@@ -44,11 +43,3 @@ class Watched:
         """Close the handle."""
         if self._handle:
             self._kernel.CloseHandle(self._handle)
-
-
-def handle_count() -> int:
-    """Return how many handles this process has open."""
-    library = kernel()
-    count = ctypes.c_uint32()
-    assert library.GetProcessHandleCount(library.GetCurrentProcess(), ctypes.byref(count))
-    return count.value
