@@ -1,13 +1,16 @@
 """Measures a fleet on this machine: lines in a second, processor time for each, round trips, and the memory of an idle session.
 
 `python benchmarks/bench_fleet.py` starts a redis-server, a worker process, and clients in this process. Each session runs a program that
-says many lines of 290 bytes and then repeats what it is told. The bare loop beside it appends the same bytes with coredis alone, 32 lines
-for each entry, and reads them. Nothing else should run on the machine: only then do the times of round trips mean anything.
+says many lines of 290 bytes and then repeats what it is told; a round trip goes there and back, twice a second in each session. Beside it
+the same sessions through a gateway, and a bare loop: one process appends the same bytes with coredis alone, 32 lines for each entry, and
+this one reads them. Nothing else should run on the machine: only then do the times of round trips mean anything.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
 import json
 import resource
 import shutil
@@ -16,15 +19,20 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import anyio
 import coredis
 
+from claude_transport import NetworkTransport, Transport
 from claude_transport.fleet import FleetTransport
 
 LINE = b'{"n":"' + b"x" * 280 + b'"}\n'
+PERIOD = 0.5
+"""Seconds between two round trips of a session."""
+
 PROGRAM = """
 import sys
 sys.stdin.readline()
@@ -46,63 +54,119 @@ anyio.run(main)
 """
 
 
+GATEWAY = """
+import sys, anyio, json
+from claude_transport.gateway import Gateway, GatewayLimits
+async def main():
+    limits = GatewayLimits(sessions=1000, total_sessions=1000, connections=1000, half_open=1000, half_open_per_address=1000,
+                           starts_per_minute=None)
+    async with Gateway(command=json.loads(sys.argv[2]), listen=["tcp://127.0.0.1:0"], limits=limits) as gateway:
+        print(gateway.urls[0], flush=True)
+        await anyio.sleep_forever()
+anyio.run(main)
+"""
+
+APPENDING = """
+import sys, anyio, coredis
+async def main():
+    url, sessions, batches, data = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4].encode()
+    async with coredis.Redis.from_url(url) as writer:
+        async def append(stream):
+            for _ in range(batches):
+                await writer.xadd(stream, {"d": data})
+        await writer.ping()
+        print("ready", flush=True)
+        sys.stdin.read()
+        async with anyio.create_task_group() as tasks:
+            for number in range(sessions):
+                tasks.start_soon(append, f"bare-{number}")
+anyio.run(main)
+"""
+
+
 def used(process: subprocess.Popen[bytes]) -> float:
     """Seconds of processor time of a process so far."""
     fields = Path(f"/proc/{process.pid}/stat").read_text("utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / 100
 
 
-def start_worker(url: str, batches: int) -> subprocess.Popen[bytes]:
-    """Start a worker, and wait until it serves."""
+def start(script: str, url: str, batches: int) -> tuple[subprocess.Popen[bytes], str]:
+    """Start what runs the programs, and return it with the first line that it says: it serves then."""
     program = [sys.executable, "-I", "-S", "-c", PROGRAM.format(batches=batches, line=LINE.decode())]
-    worker = subprocess.Popen([sys.executable, "-c", WORKER, url, json.dumps(program)], stdout=subprocess.PIPE)
-    assert worker.stdout is not None
-    worker.stdout.readline()
-    return worker
+    process = subprocess.Popen([sys.executable, "-c", script, url, json.dumps(program)], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    return process, process.stdout.readline().decode().strip()
 
 
-async def measure(url: str, *, server: subprocess.Popen[bytes], sessions: int, batches: int) -> dict[str, Any]:
-    """Run all sessions at once; figures by name."""
-    worker = await anyio.to_thread.run_sync(start_worker, url, batches)
+async def fleet(url: str, *, server: subprocess.Popen[bytes], sessions: int, batches: int) -> dict[str, Any]:
+    """Return the figures of the sessions on a fleet."""
+    worker, _ = await anyio.to_thread.run_sync(start, WORKER, url, batches)
     try:
         transports = [FleetTransport(url) for _ in range(sessions)]
-        limiter = anyio.CapacityLimiter(20)
-
-        async def connect(transport: FleetTransport) -> None:
-            async with limiter:
-                await transport.connect()
-
-        async with anyio.create_task_group() as tasks:
-            for transport in transports:
-                tasks.start_soon(connect, transport)
-        before = (time.perf_counter(), time.process_time(), used(worker), used(server))
-        async with anyio.create_task_group() as tasks:
-            for transport in transports:
-                tasks.start_soon(read_all, transport, 32 * batches)
-        after = (time.perf_counter(), time.process_time(), used(worker), used(server))
-        lines = sessions * 32 * batches
-        wall, *costs = (now - then for now, then in zip(after, before, strict=True))
-        figures: dict[str, Any] = {"lines_per_second": round(lines / wall)}
-        figures |= {
-            f"{name}_us_per_line": round(cost / lines * 1e6, 2) for name, cost in zip(("client", "worker", "broker"), costs, strict=True)
-        }
-        trips: list[float] = []
-        async with anyio.create_task_group() as tasks:
-            for transport in transports:
-                tasks.start_soon(ping, transport, trips)
-        trips.sort()
-        figures |= {"trip_p50_ms": round(trips[len(trips) // 2] * 1e3, 2), "trip_p99_ms": round(trips[int(len(trips) * 0.99)] * 1e3, 2)}
-        figures["idle_bytes"] = await idle_bytes(url, str(transports[0].session))
-        async with anyio.create_task_group() as tasks:
-            for transport in transports:
-                tasks.start_soon(transport.close)
-        return figures
+        async with connected(transports):
+            figures = await measure(transports, {"worker": worker, "broker": server}, batches=batches)
+            return {**figures, "idle_bytes": await idle_bytes(url, str(transports[0].session))}
     finally:
         worker.terminate()
         worker.wait()
 
 
-async def read_all(transport: FleetTransport, count: int) -> None:
+async def gateway(*, sessions: int, batches: int) -> dict[str, Any]:
+    """Return the figures of the same sessions through a gateway on the same machine."""
+    process, url = await anyio.to_thread.run_sync(start, GATEWAY, "", batches)
+    try:
+        transports = [NetworkTransport(url) for _ in range(sessions)]
+        async with connected(transports):
+            return await measure(transports, {"gateway": process}, batches=batches)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@contextlib.asynccontextmanager
+async def connected(transports: Sequence[Transport]) -> AsyncIterator[None]:
+    """Connect all of them, twenty at once, and close them after the block."""
+    limiter = anyio.CapacityLimiter(20)
+
+    async def connect(transport: Transport) -> None:
+        async with limiter:
+            await transport.connect()
+
+    async with anyio.create_task_group() as tasks:
+        for transport in transports:
+            tasks.start_soon(connect, transport)
+    yield
+    async with anyio.create_task_group() as tasks:
+        for transport in transports:
+            tasks.start_soon(transport.close)
+
+
+async def measure(transports: Sequence[Transport], processes: dict[str, subprocess.Popen[bytes]], *, batches: int) -> dict[str, Any]:
+    """Let all programs say their lines at once, then ping all of them; figures by name."""
+    trips: list[float] = []
+
+    def read() -> list[float]:
+        return [time.perf_counter(), time.process_time(), *map(used, processes.values())]
+
+    times = [read()]
+    async with anyio.create_task_group() as tasks:
+        for transport in transports:
+            tasks.start_soon(read_all, transport, 32 * batches)
+    times.append(read())
+    async with anyio.create_task_group() as tasks:
+        for number, transport in enumerate(transports):
+            tasks.start_soon(ping, transport, trips, PERIOD * number / len(transports))
+    times.append(read())
+    lines = len(transports) * 32 * batches
+    figures: dict[str, Any] = {"lines_per_second": round(lines / (times[1][0] - times[0][0]))}
+    for what, count, (before, after) in (("line", lines, times[:2]), ("trip", len(trips), times[1:])):
+        for name, then, now in zip(("client", *processes), before[1:], after[1:], strict=True):
+            figures[f"{name}_us_per_{what}"] = round((now - then) / count * 1e6, 2)
+    trips.sort()
+    return figures | {"trip_p50_ms": round(trips[len(trips) // 2] * 1e3, 2), "trip_p99_ms": round(trips[int(len(trips) * 0.99)] * 1e3, 2)}
+
+
+async def read_all(transport: Transport, count: int) -> None:
     """Let the program begin, and read its lines."""
     await transport.write("{}")
     async for batch in transport.read_lines():
@@ -111,15 +175,16 @@ async def read_all(transport: FleetTransport, count: int) -> None:
             return
 
 
-async def ping(transport: FleetTransport, trips: list[float]) -> None:
-    """Measure ten round trips, two in a second."""
+async def ping(transport: Transport, trips: list[float], delay: float) -> None:
+    """Measure ten round trips, two in a second. Sessions do not talk at the same moment: each begins after its own delay."""
     lines = transport.read_lines()
+    await anyio.sleep(delay)
     for _ in range(10):
         began = time.perf_counter()
         await transport.write("{}")
         await anext(lines)
         trips.append(time.perf_counter() - began)
-        await anyio.sleep(0.5)
+        await anyio.sleep(PERIOD)
 
 
 async def idle_bytes(url: str, session: str) -> int:
@@ -131,12 +196,8 @@ async def idle_bytes(url: str, session: str) -> int:
 
 
 async def bare(url: str, *, sessions: int, batches: int) -> dict[str, Any]:
-    """The same bytes with coredis alone: one task for each stream appends, one reads, in one process."""
-    async with coredis.Redis.from_url(url) as writer, coredis.Redis.from_url(url) as reader:
-
-        async def append(stream: str) -> None:
-            for _ in range(batches):
-                await writer.xadd(stream, {"d": LINE * 32})
+    """The same bytes with coredis alone: a process appends, this one reads, with a task for each stream."""
+    async with coredis.Redis.from_url(url) as reader:
 
         async def read(stream: str) -> None:
             cursor, left = "0-0", batches
@@ -147,12 +208,18 @@ async def bare(url: str, *, sessions: int, batches: int) -> dict[str, Any]:
                     last = entries[-1].identifier
                     cursor = last.decode() if isinstance(last, bytes) else last
 
+        command = [sys.executable, "-c", APPENDING, url, str(sessions), str(batches), (LINE * 32).decode()]
+        writer = await anyio.to_thread.run_sync(functools.partial(subprocess.Popen, command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        await anyio.to_thread.run_sync(writer.stdout.readline)  # it is connected
         began = time.perf_counter(), time.process_time()
+        writer.stdin.close()
         async with anyio.create_task_group() as tasks:
             for number in range(sessions):
-                tasks.start_soon(append, f"bare-{number}")
                 tasks.start_soon(read, f"bare-{number}")
         wall, cost = time.perf_counter() - began[0], time.process_time() - began[1]
+        writer.wait()
     lines = sessions * batches * 32
     return {"lines_per_second": round(lines / wall), "client_us_per_line": round(cost / lines * 1e6, 2)}
 
@@ -180,10 +247,14 @@ def main() -> None:
         try:
             size = {"sessions": asked.sessions, "batches": asked.batches}
 
-            async def both() -> dict[str, Any]:
-                return {"fleet": await measure(url, server=server, **size), "bare": await bare(url, **size)}
+            async def all_three() -> dict[str, Any]:
+                found = {"fleet": await fleet(url, server=server, **size), "gateway": await gateway(**size)}
+                found["bare"] = await bare(url, **size)
+                speeds = {name: figures["lines_per_second"] for name, figures in found.items()}
+                ratios = {f"fleet / {name}": round(speeds["fleet"] / speeds[name], 2) for name in ("gateway", "bare")}
+                return {**found, "lines_per_second": ratios}
 
-            found = anyio.run(both, backend=asked.backend)
+            found = anyio.run(all_three, backend=asked.backend)
         finally:
             server.kill()
             server.communicate()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Literal, NamedTuple
 
 import anyio
@@ -45,7 +45,8 @@ class Passage:
     def end(self) -> None:
         if self.cut is not None and self.cut.hard:
             for stream in self.streams.values():
-                stream.extra(SocketAttribute.raw_socket).setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_ONCE)
+                with suppress(OSError):  # the server was killed, and the event loop has closed this end already
+                    stream.extra(SocketAttribute.raw_socket).setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_ONCE)
         self.scope.cancel()
 
 
@@ -89,7 +90,15 @@ class Relay:
         self.asked += 1
         self._note()
         await self._until_it_may_pass("up")
-        async with client, await anyio.connect_tcp("127.0.0.1", self._port) as server:
+        async with client:
+            try:
+                server = await anyio.connect_tcp("127.0.0.1", self._port)
+            except OSError:
+                return  # no server is there, and the client finds a connection that ends
+            await self._carry(client, server)
+
+    async def _carry(self, client: SocketStream, server: SocketStream) -> None:
+        async with server:
             passage = Passage(client, server, None if self._cut_next is None else self._cut_next(self.cuts))
             self.passages.append(passage)
             with passage.scope:

@@ -35,6 +35,7 @@ HELD = {
     "protocol": "protocol/test_protocol_page.py",
     "proven-on-the-real-cli": "test_proven_page.py",
     "sessions": "sessions/test_differences_page.py",
+    "pythons": "test_release.py",
     "windows": "test_windows_page.py",
 }
 

@@ -248,6 +248,12 @@ def test_dependabot_looks_after_the_actions_and_the_packages() -> None:
 # ----------------------------------------------------------------------------------------------------------------- the policies
 
 
+def test_the_page_of_pythons_says_of_every_supported_version_what_was_run_on_it() -> None:
+    page = (ROOT / "docs/reference/pythons.md").read_text("utf-8")
+    rows = set(re.findall(r"^\| (3\.\d+) \|", page, re.MULTILINE))
+    assert rows == {name for each in PROJECT["classifiers"] if re.fullmatch(r"3\.\d+", name := each.split(" :: ")[-1])}
+
+
 def test_the_security_policy_names_the_version_that_gets_fixes() -> None:
     minor = ".".join(VERSION.split(".")[:2])
     assert f"`{minor}` now" in (ROOT / "SECURITY.md").read_text("utf-8")

@@ -164,7 +164,7 @@ class FleetRegistry:
             return
         await self._ask("hset", meta, {"x": 1})
         if fields[1] is not None:
-            await wake_node(self._broker, text_of(fields[1]), about=session)
+            await wake_node(self._broker, text_of(fields[1]), about=(session,))
 
     async def _time(self) -> float:
         try:

@@ -33,8 +33,8 @@ from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.printable import printable
 from claude_transport.protocol.fleet import FLEET_VERSIONS, Owner, SessionEnd
-from claude_transport.protocol.fleet_ends import LEASE_MARGIN, LEASE_SECONDS, Claimed, WorkerEnd
-from claude_transport.protocol.fleet_placement import NODE_SECONDS, Node, Wanted, rank_nodes, wait_for_better
+from claude_transport.protocol.fleet_ends import LEASE_SECONDS, Claimed, WorkerEnd
+from claude_transport.protocol.fleet_placement import NODE_SECONDS, Node, Placed, Placing, Wanted
 from claude_transport.protocol.fleet_scripts import CLAIM, RELEASE
 from claude_transport.protocol.fleet_secrets import with_secrets
 from claude_transport.protocol.fleet_takeover import setup_lines, takeover_lines
@@ -143,7 +143,8 @@ class FleetWorker:
         self.metrics: FleetMetrics = FleetMetrics()
         self._sessions: dict[str, HostedSession] = {}
         self._claiming: set[str] = set()
-        self._waiting_since: dict[str, float] = {}
+        self._placing = Placing()
+        self._told_load = 0
         self._strange_versions: set[int] = set()
         self._draining = False
         self._page_server = None if metrics_port is None else self._pages_at(metrics_host, metrics_port, hosts)
@@ -251,7 +252,7 @@ class FleetWorker:
         while True:
             try:
                 now = await broker_time(broker)
-                await broker.command("hset", broker.keys.nodes, {self.name: msgspec.json.encode(self._node(now))})
+                await self._tell_load(broker, now)
                 if self._sessions:
                     ends = dict.fromkeys(self._sessions, now + self._lease)
                     await broker.command("zadd", broker.keys.sessions, ends)
@@ -259,8 +260,14 @@ class FleetWorker:
                 self.started.set()
             except BrokerCut:
                 await self._reach(broker)
+            self._placing.ask()
             self._look.set()
             await anyio.sleep(_BEAT)
+
+    async def _tell_load(self, broker: Broker, now: float) -> None:
+        node = self._node(now)
+        await broker.command("hset", broker.keys.nodes, {self.name: msgspec.json.encode(node)})
+        self._told_load = node.load
 
     async def _reach(self, broker: Broker) -> None:
         while True:
@@ -297,11 +304,13 @@ class FleetWorker:
                     self._hear(followed[key], rows)
 
     def _look_at(self, rows: Sequence[tuple[bytes, Any]]) -> None:
-        """Renew at once the lease of each session that a wake-up is about: it was asked to stop."""
+        """Note what the wake-ups are about. The lease of a session of this worker is renewed at once: it was asked to stop."""
         for _, fields in rows:
-            session = self._sessions.get(text_of(fields.get(b"w", b"")))
-            if session is not None:
-                session.renew_soon()
+            names = text_of(fields.get(b"w", b"")).split()
+            for name in names:
+                if name in self._sessions:
+                    self._sessions[name].renew_soon()
+            self._placing.ask(names)
 
     def _hear(self, session: HostedSession, rows: Sequence[tuple[bytes, Any]]) -> None:
         try:
@@ -322,45 +331,46 @@ class FleetWorker:
             if self._draining:
                 continue
             try:
-                for session, wanted in await self._find_waiting(self._broker):
-                    if len(self._sessions) + len(self._claiming) >= self._capacity:
-                        break
-                    self._claiming.add(session)
-                    tasks.start_soon(self._serve_one, session, wanted)
+                await self._look_once(self._broker, tasks)
             except BrokerCut:
                 continue
             except ClaudeTransportError as exc:
                 logger.warning("the queue cannot be read: %s", printable(exc))
 
-    async def _find_waiting(self, broker: Broker) -> list[tuple[str, Wanted]]:
-        """Return the waiting sessions that this worker should take now."""
+    async def _look_once(self, broker: Broker, tasks: Any) -> None:
+        """Claim the waiting sessions that are for this worker, and wake the workers that the others are for."""
         from coredis import PureToken
 
         now = await broker_time(broker)
         rows = await broker.command("zrange", broker.keys.sessions, 0, now, sortby=PureToken.BYSCORE, offset=0, count=_LOOKED_AT)
         waiting = [name for row in rows if (name := text_of(row)) not in self._sessions and name not in self._claiming]
-        self._waiting_since = {name: self._waiting_since.get(name, now) for name in waiting}
-        if not waiting:
-            return []
-        nodes = [node for node in await read_nodes(broker) if node.id != self.name]
-        mine = []
-        for name in waiting:
+        placed = await self._place(broker, waiting, now)
+        for session, wanted in placed.claims:
+            self._claiming.add(session)
+            tasks.start_soon(self._serve_one, session, wanted)
+        if self._node(now).load != self._told_load:  # what the others see decides which worker they wake
+            await self._tell_load(broker, now)
+        for node, about in placed.wakes.items():
+            await wake_node(broker, node, about=about)
+
+    async def _place(self, broker: Broker, waiting: Sequence[str], now: float) -> Placed:
+        """Read what the waiting sessions want and what the other workers have, and place the sessions."""
+        for name in self._placing.unknown(waiting):
             data = await broker.command("hget", broker.keys.meta(name), "q")
             wanted = None if data is None else decode_wanted(bytes_of(data))
             if wanted is None:
                 await broker.command("zrem", broker.keys.sessions, [name])
-                continue
-            if wanted.version not in FLEET_VERSIONS:
+            elif wanted.version in FLEET_VERSIONS:
+                self._placing.learn(name, wanted)
+            else:
                 self._leave_alone(name, wanted.version)
-                continue
-            home = await broker.command("hget", broker.keys.homes, wanted.workspace) if wanted.workspace else None
-            ranked = rank_nodes([*nodes, self._node(now)], wanted, now=now, home=None if home is None else text_of(home))
-            patience = wait_for_better(ranked, self.name)
-            if patience is not None and now - self._waiting_since[name] >= patience:
-                mine.append((name, wanted))
-            elif patience is not None and ranked:
-                await wake_node(broker, ranked[0].id)
-        return mine
+        others = [node for node in await read_nodes(broker) if node.id != self.name] if waiting else []
+        homes = {}
+        for workspace in self._placing.workspaces():
+            home = await broker.command("hget", broker.keys.homes, workspace)
+            if home is not None:
+                homes[workspace] = text_of(home)
+        return self._placing.place(self._node(now), others, now=now, homes=homes)
 
     def _leave_alone(self, session: str, version: int) -> None:
         """Log a session of another version, once for each version."""
@@ -398,9 +408,7 @@ class FleetWorker:
         fields = {text_of(key): text_of(value) for key, value in zip(answer[1][::2], answer[1][1::2], strict=True)}
         claimed = Claimed.from_fields(fields)
         await broker.command("zadd", keys.sessions, {session: await broker_time(broker) + self._lease})
-        end = WorkerEnd(
-            claimed, asked_at=asked_at, lease=self._lease, margin=min(LEASE_MARGIN, self._lease / 4), max_line_bytes=self._limits.line_bytes
-        )
+        end = WorkerEnd(claimed, asked_at=asked_at, lease=self._lease, max_line_bytes=self._limits.line_bytes)
         carrier = Carrier(broker, session, end, patience=self._lease, on_change=bool)
         self.metrics.claimed["takeover" if claimed.is_takeover else "new"] += 1
         try:
@@ -438,7 +446,7 @@ class FleetWorker:
         await broker.command("hset", keys.meta(session), {"sid": conversation.id})
         self._sessions[session] = hosted
         self._claiming.discard(session)
-        await wake_node(broker, self.name)  # the read under way does not have its stream
+        await wake_node(broker, self.name, about=(self.name,))  # the read under way does not have its stream
         info = hosted.transport.info
         owner = Owner(
             node=self.name,

@@ -52,6 +52,10 @@ MAX_HELD_BYTES: Final = 64 * 2**20
 """The most bytes of an unfinished line that a reader holds."""
 
 
+_MOST_WRITERS: Final = 64
+"""Writers of one stream that a reader remembers, the newest."""
+
+
 class Side(StrEnum):
     """An end of a session. The client writes `in` and reads `out`, the worker the reverse."""
 
@@ -481,6 +485,11 @@ class FleetReader:
         self._max_held_bytes = max_held_bytes
         self._passes_on = passes_on
         self._in_line = False  # a part of an unfinished line was handed out
+        self._writers: deque[tuple[int, str]] = deque(maxlen=_MOST_WRITERS)  # (number of its first entry that was read, token)
+
+    def writer_of(self, number: int) -> str:
+        """Return the token of the writer of an entry that was read; an empty text when it is not known."""
+        return next((token for first, token in reversed(self._writers) if first <= number), "")
 
     @property
     def held_bytes(self) -> int:
@@ -512,6 +521,7 @@ class FleetReader:
         if epoch_of(entry.token) < epoch_of(self.token) or not epoch_of(entry.token):
             raise ProtocolError("an entry of an older writer follows a newer one: the broker has lost a change", code="fleet.stale")
         self.token = entry.token
+        self._writers.append((entry.number, entry.token))
         self._drop_line(self.cursor, arrived)
 
     def _drop_line(self, number: int, arrived: list[Arrival]) -> None:

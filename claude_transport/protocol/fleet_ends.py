@@ -49,20 +49,81 @@ LEASE_SECONDS: Final = 15.0
 """Seconds after which another worker may take a session whose worker is silent."""
 
 LEASE_MARGIN: Final = 3.0
-"""Seconds before the end of its lease at which a worker stops to feed its process: a write that has begun ends by then."""
+"""Seconds before the end of its lease at which a worker stops to feed its process, at most a quarter of the lease.
+
+A write that has begun ends in this time, and the clock of the worker may go too slow by as much as is left of it.
+"""
 
 _FOR_EACH_PROCESS: Final = (Kind.EOF, Kind.BYE)
 """Entries that the process of each worker gets, also when an earlier one had them."""
 
 _PROMPT: Final = re.compile(rb'"type"\s*:\s*"user"')
-_RESULT: Final = re.compile(rb'^\s*\{\s*"type"\s*:\s*"result"')
+_RESULT: Final = re.compile(rb'"type"\s*:\s*"result"')
 _STATE: Final = b'"session_state_changed"'
 _IDLE: Final = re.compile(rb'"state"\s*:\s*"idle"')
 
 
+_LIFE: Final = b'"command_lifecycle"'
+_LIFE_OF: Final = re.compile(rb'"command_uuid"\s*:\s*"([^"\\\\]{1,64})"')
+
+_MOST_UNREAD: Final = 10_000
+"""Prompts that are remembered as not read. More of them count as read: the process is not idle for a long time then."""
+
+
+def _prompt_lines(arrival: Arrival) -> list[bytes]:
+    """Return the lines of what has arrived with which a turn begins."""
+    return [line for line in arrival.data.split(b"\n") if _PROMPT.search(line)] if arrival.kind == Kind.DATA else []
+
+
 def _prompts_in(arrival: Arrival) -> int:
     """Return how many turns begin with what has arrived."""
-    return sum(bool(_PROMPT.search(line)) for line in arrival.data.split(b"\n")) if arrival.kind == Kind.DATA else 0
+    return len(_prompt_lines(arrival))
+
+
+class _Line(msgspec.Struct):
+    type: str = ""
+    uuid: str = ""
+
+
+def _read(line: bytes) -> _Line:
+    """Return what is needed of a line; nothing of one that cannot be read."""
+    try:
+        return msgspec.json.decode(line, type=_Line)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return _Line()
+
+
+class _Unread:
+    """The prompts that the process may not have read when it says that it is idle. Its state `idle` does not end their turns.
+
+    A process that names prompts by their `uuid` says so when it has read one. Any other prompt counts as read with the next result: a
+    client often sends the next prompt with a result, and `idle` follows some milliseconds later.
+    """
+
+    def __init__(self) -> None:
+        self._keys: dict[bytes, None] = {}
+        self._count = 0
+        self._names_prompts = False
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def add(self, line: bytes) -> None:
+        """Note a prompt for the process."""
+        uuid = _read(line).uuid.encode("utf-8", "replace")
+        self._count += 1
+        if len(self._keys) < _MOST_UNREAD:
+            self._keys[uuid or b"#%d" % self._count] = None
+
+    def named(self, line: bytes) -> None:
+        """Note a line of the process about the life of a prompt."""
+        if found := _LIFE_OF.search(line):
+            self._names_prompts = True
+            self._keys.pop(found[1], None)
+
+    def result(self) -> None:
+        """Note a result."""
+        self._keys = {key: None for key in self._keys if self._names_prompts and not key.startswith(b"#")}
 
 
 class FleetEnd:
@@ -253,7 +314,6 @@ class WorkerEnd(FleetEnd):
         *,
         asked_at: float,
         lease: float = LEASE_SECONDS,
-        margin: float = LEASE_MARGIN,
         window: int = DEFAULT_WINDOW_BYTES,
         keep_bytes: int = DEFAULT_KEEP_BYTES,
         max_line_bytes: int = MAX_HELD_BYTES,
@@ -263,7 +323,7 @@ class WorkerEnd(FleetEnd):
             writer=FleetWriter(last=claimed.out_last, taken=claimed.out_taken, window=window, keep_bytes=keep_bytes),
             reader=FleetReader(cursor=claimed.in_taken, max_held_bytes=max_line_bytes),
         )
-        self.lease: Lease = Lease(seconds=lease, margin=margin)
+        self.lease: Lease = Lease(seconds=lease, margin=min(LEASE_MARGIN, lease / 4))
         self.lease.granted(asked_at=asked_at)
         self._waiting: deque[Arrival] = deque()
         self._batch: list[Arrival] = []  # asked for
@@ -279,6 +339,7 @@ class WorkerEnd(FleetEnd):
         self._stored = claimed.turns_stored
         self._told = (claimed.turns_over, claimed.turns_stored)
         self._reports_states = False
+        self._unread = _Unread()
         self._unstored = False
         self.waiting_bytes: int = 0
         """Bytes of input that have arrived and were not fed."""
@@ -328,6 +389,9 @@ class WorkerEnd(FleetEnd):
         if self._batch and call.upto == self._batch[-1].number:
             self._feeding, self._batch = self._batch, []
             self._begun_fed = self._begun
+            for each in self._feeding:
+                for line in _prompt_lines(each):
+                    self._unread.add(line)
 
     def unanswered(self, call: Call) -> None:
         """Note that the connection was lost. Input of an unanswered `take_call()` waits again."""
@@ -385,15 +449,23 @@ class WorkerEnd(FleetEnd):
 
     def say(self, data: bytes) -> None:
         """Queue whole lines of the process, or the rest after its last newline. Notes the turns that they end."""
-        if b'"result"' in data or _STATE in data:
+        if b'"result"' in data or _STATE in data or _LIFE in data:
             for line in data.split(b"\n"):
-                if _STATE in line:
-                    self._reports_states = True
-                    if _IDLE.search(line):
-                        self._turns_over(self._begun_fed)
-                elif not self._reports_states and _RESULT.search(line):
-                    self._turns_over(min(self._over + 1, self._begun_fed))
+                self._note_turns(line)
         self.writer.put(data)
+
+    def _note_turns(self, line: bytes) -> None:
+        """Note what a line of the process says about turns."""
+        if _STATE in line:
+            self._reports_states = True
+            if _IDLE.search(line):
+                self._turns_over(self._begun_fed - len(self._unread))
+        elif _LIFE in line:
+            self._unread.named(line)
+        elif _RESULT.search(line) and _read(line).type == "result":
+            self._unread.result()
+            if not self._reports_states:
+                self._turns_over(min(self._over + 1, self._begun_fed))
 
     def _turns_over(self, over: int) -> None:
         self._over = max(self._over, over)

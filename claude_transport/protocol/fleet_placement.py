@@ -5,7 +5,7 @@ Pure functions on the table of workers. Every worker and every client comes to t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +20,10 @@ PATIENCE_SECONDS: Final = 2.0
 
 _MAX_NODE_BYTES: Final = 4096
 """The most bytes of the record of a worker. A larger one was not written by a worker."""
+
+
+_MOST_ASKED: Final = 1000
+"""The most sessions that a worker remembers to be woken about, from one look to the next."""
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -97,6 +101,79 @@ def rank_nodes(nodes: Iterable[Node], wanted: Wanted, *, now: float, home: str |
     """
     fit = [node for node in nodes if node.room and may_have(node, wanted) and now - node.seen < NODE_SECONDS]
     return sorted(fit, key=lambda node: (node.id != home, node.load / node.capacity, -node.room, node.id))
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """What a worker does after a look at the queue: the sessions that it claims, and the workers that it wakes, each about its sessions."""
+
+    claims: Sequence[tuple[str, Wanted]] = ()
+    wakes: Mapping[str, Sequence[str]] = {}
+
+
+class Placing:
+    """How one worker places the sessions that wait, from one look at the queue to the next."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+        self._passed_on: set[str] = set()
+        self._wanted: dict[str, Wanted] = {}
+        self._asked: set[str] | None = set()
+
+    def ask(self, sessions: Collection[str] = ()) -> None:
+        """Note that the worker was woken about `sessions`. Without any, or with too many, the next look is about all that wait."""
+        if self._asked is None or not sessions or len(self._asked) + len(sessions) > _MOST_ASKED:
+            self._asked = None
+        else:
+            self._asked.update(sessions)
+
+    def unknown(self, waiting: Collection[str]) -> list[str]:
+        """Forget the sessions that do not wait any more. Returns those of `waiting` of which `learn()` was not told what they want."""
+        for known in (self._since, self._wanted):
+            for name in [name for name in known if name not in waiting]:
+                del known[name]
+        self._passed_on.intersection_update(waiting)
+        return [name for name in waiting if name not in self._wanted]
+
+    def learn(self, session: str, wanted: Wanted) -> None:
+        """Note what a session wants, which never changes."""
+        self._wanted[session] = wanted
+
+    def workspaces(self) -> set[str]:
+        """Return the workspaces of the sessions that wait."""
+        return {wanted.workspace for wanted in self._wanted.values() if wanted.workspace}
+
+    def place(self, own: Node, others: Iterable[Node], *, now: float, homes: Mapping[str, str]) -> Placed:
+        """Return what the worker `own` does about the sessions that were learned.
+
+        Each session counts for the worker that is the best for it, so the next one sees that load. Every worker comes to the same division
+        from the same table. A better worker is woken about a session once. When all workers did that for each session that they see, they
+        would wake each other for ever in a burst: so a worker passes on only what `ask()` was told since the last look.
+
+        Args:
+            own: this worker, as it is now.
+            others: the other workers.
+            now: seconds of the broker's clock.
+            homes: the worker that had a workspace last, by workspace.
+        """
+        asked, self._asked = self._asked, set()
+        nodes = {node.id: node for node in (*others, own)}
+        claims: list[tuple[str, Wanted]] = []
+        wakes: dict[str, list[str]] = {}
+        for name, wanted in self._wanted.items():
+            ranked = rank_nodes(nodes.values(), wanted, now=now, home=homes.get(wanted.workspace))
+            if not ranked:
+                continue
+            may_wake = name not in self._passed_on and (asked is None or name in asked)
+            patience = wait_for_better(ranked, own.id)
+            taker = ranked[0]
+            if patience is not None and now - self._since.setdefault(name, now) >= patience:
+                taker = nodes[own.id]
+                claims.append((name, wanted))
+            elif patience is not None and may_wake:
+                self._passed_on.add(name)
+                wakes.setdefault(taker.id, []).append(name)
+            nodes[taker.id] = msgspec.structs.replace(taker, load=taker.load + 1)
+        return Placed(claims, wakes)
 
 
 def wait_for_better(ranked: Sequence[Node], me: str) -> float | None:

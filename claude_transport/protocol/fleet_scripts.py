@@ -70,7 +70,7 @@ if string.match(token, '%.(.*)$') ~= ARGV[1] then
     token = text(num(token) + 1) .. '.' .. ARGV[1]
     redis.call('HSET', KEYS[1], 'ce', token, 'cb', m[3], 'cu', text(now + ARGV[2]), 'cw', ARGV[4])
 end
-return {'OK', token, m[3], m[4], m[5], m[6], m[7], m[8]}
+return {'OK', token, m[3], m[4], m[5], m[6], m[7], m[8], m[9]}
 """
 )
 

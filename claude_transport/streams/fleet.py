@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, NoReturn
 
 import anyio
@@ -66,6 +66,9 @@ TAKEOVER_SECONDS: Final = 60.0
 _UNCLAIMED_SECONDS: Final = 24 * 3600
 """Seconds for which the broker keeps a session that no worker has taken."""
 
+_INBOX_ENTRIES: Final = 32
+"""Wake-ups that the broker keeps for a worker. The sessions of more at once are found with its next heartbeat."""
+
 _TAKE_DELAY: Final = 0.01
 """Seconds that telling the broker what was read is delayed."""
 
@@ -76,6 +79,8 @@ _CLOSE_SHARE: Final = 0.25
 class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Which session is wanted: a new one as `wanted` says, or the running one with the id `session`, behind the entry `since`.
 
+    `said_by` is the token of the worker that said the entry `since`; an empty text when that is not known.
+
     `keep` is how many entries of the output stay in the broker after they were read.
 
     `token` proves who asks. Neither it nor anything that it can be found from gets into the broker.
@@ -83,6 +88,7 @@ class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     session: str | None = None
     since: int | None = None
+    said_by: str = ""
     token: str | None = None
     wanted: Wanted = Wanted()
     keep: int = 0
@@ -204,8 +210,27 @@ class FleetConnectable(ByteStreamConnectable):
                 raise AuthenticationError("this token did not begin the session")
         token, last, taken, read = text_of(answer[1]), *(int(each) for each in answer[2:5])
         cursor = read if request.since is None else request.since
+        last_worker, base = text_of(answer[6]), int(answer[8])
+        await self._check_said_by(broker, session, cursor, others=last_worker != request.said_by and cursor > base)
         await self._check_kept(broker, session, cursor, token=token, read=read, last=int(answer[5]))
         return session, ClientEnd(token, last=last, taken=taken, cursor=cursor, window=self._window), text_of(answer[7]) == "new"
+
+    async def _check_said_by(self, broker: Broker, session: str, cursor: int, *, others: bool) -> None:
+        """Raise `ReplayGap` when another worker has said the entry `cursor` than the one that this client has heard.
+
+        Args:
+            broker: the connection.
+            session: the id of the session.
+            cursor: the number of the entry.
+            others: another worker has it now, which began before this entry.
+        """
+        said_by = self.request.said_by
+        if not said_by:
+            return
+        key = broker.keys.outgoing(session)
+        found = await broker.command("xrange", key, start=f"{cursor}-0", end=f"{cursor}-0")
+        if others or any(decode_entry(bytes_of(row[0]), row[1]).token != said_by for row in found):
+            raise ReplayGap(f"the broker has lost what the session said up to the position {cursor}, and has other lines there now")
 
     async def _check_kept(self, broker: Broker, session: str, cursor: int, *, token: str, read: int, last: int) -> None:
         """Raise `ReplayGap` when entries behind `cursor` are not kept any more, or never were; `ConnectionLost` when `token` is old."""
@@ -224,7 +249,7 @@ class FleetConnectable(ByteStreamConnectable):
         home = await broker.command("hget", broker.keys.homes, wanted.workspace) if wanted.workspace else None
         ranked = rank_nodes(nodes, wanted, now=now, home=None if home is None else text_of(home))
         if ranked:
-            await wake_node(broker, ranked[0].id)
+            await wake_node(broker, ranked[0].id, about=(session,))
 
 
 async def check_version(broker: Broker, session: str) -> None:
@@ -257,17 +282,17 @@ async def read_nodes(broker: Broker) -> list[Node]:
     return [node for data in rows.values() if (node := decode_node(bytes_of(data))) is not None]
 
 
-async def wake_node(broker: Broker, node: str, *, about: str = "") -> None:
-    """Make a worker look at the queue at once, and at the session `about`."""
+async def wake_node(broker: Broker, node: str, *, about: Collection[str] = ()) -> None:
+    """Make a worker look at the queue at once, and at the sessions `about`; without them, at all that wait."""
     import coredis
 
     await broker.command(
         "xadd",
         broker.keys.inbox(node),
-        {"w": about},
+        {"w": " ".join(about)},
         trim_strategy=coredis.PureToken.MAXLEN,
         trim_operator=coredis.PureToken.EQUAL,
-        threshold=1,
+        threshold=_INBOX_ENTRIES,
     )
 
 
@@ -311,6 +336,11 @@ class FleetStream(ByteStream):
     def position(self) -> int:
         """The number of the last entry of which everything was received. A client elsewhere goes on behind it."""
         return self._end.consumed_number
+
+    @property
+    def said_by(self) -> str:
+        """The token of the worker that said the entry at `position`; an empty text when that is not known."""
+        return self._end.reader.writer_of(self.position)
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
         """Wait for at least one byte of the process's output, and return at most `max_bytes`."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -25,6 +26,8 @@ _FORCE_AFTER = 1.0
 
 _MOST_KEPT = 100_000
 
+_BOOKMARK: Final = re.compile(r"(\d{1,15})@((?:\d{1,15}\.[\w-]{0,64})?)", re.ASCII)
+
 
 class FleetTransport(StreamTransport):
     """A transport to a session on a fleet, through the broker at `url`: `redis://user:password@host:port/database`, or `rediss://…`.
@@ -39,7 +42,8 @@ class FleetTransport(StreamTransport):
         options: the options that the worker should start its CLI with, as for a `NetworkTransport`. They are kept in the broker, so a
             secret in `env` or `mcp_servers` is written as `secret:NAME`, and the worker knows it under that name.
         token: what the workers of the fleet ask for. It is not sent, and not kept in the broker: a proof is.
-        since: the position behind which to read (`transport.position`). Only with `session`.
+        since: the position behind which to read (`transport.position`), or a `transport.bookmark`, with which output that the broker has
+            lost and replaced is a `ReplayGap`. Only with `session`.
         labels: labels that the worker must have.
         workspace: a name for what the session works on. Its sessions go to the same worker, as long as that one lives and has room.
         keep: entries of the output that stay in the broker after this client has read them, for observers and for clients that go back.
@@ -59,7 +63,7 @@ class FleetTransport(StreamTransport):
         session: str | None = None,
         options: ClaudeOptions | Mapping[str, Any] | None = None,
         token: str | None = None,
-        since: int | None = None,
+        since: int | str | None = None,
         labels: Sequence[str] = (),
         workspace: str | None = None,
         keep: int = 0,
@@ -74,8 +78,7 @@ class FleetTransport(StreamTransport):
             raise ConfigurationError("labels is not a list of texts", option="labels")
         if token is not None and (not isinstance(token, str) or not token.strip()):
             raise ConfigurationError("token must be a string that is not blank, or None", option="token")
-        if since is not None and (session is None or isinstance(since, bool) or since < 0):
-            raise ConfigurationError("since is a position of a running session, so it needs session", option="since")
+        position, said_by = _read_since(since, session=session)
         if isinstance(keep, bool) or not isinstance(keep, int) or not 0 <= keep <= _MOST_KEPT:
             raise ConfigurationError(f"keep must be a whole number from 0 to {_MOST_KEPT}, not {keep!r}", option="keep")
         check_bounds(window_bytes=window, start_timeout=start_timeout, close_timeout=close_timeout)
@@ -87,7 +90,7 @@ class FleetTransport(StreamTransport):
                 "options, labels and workspace are for a new session, and session names a running one", option="session"
             )
         wanted = Wanted(labels=tuple(labels), workspace=workspace or "", options=chosen)
-        request = SessionRequest(session=session, since=since, token=token, wanted=wanted, keep=keep)
+        request = SessionRequest(session=session, since=position, said_by=said_by, token=token, wanted=wanted, keep=keep)
         self._fleet = FleetConnectable(address, request, window=window, start_timeout=start_timeout, close_timeout=close_timeout)
         super().__init__(self._fleet, max_line_bytes=max_line_bytes, close_timeout=close_timeout + _FORCE_AFTER, strict=strict)
         self._structured_output = bool(chosen.get("output_format"))
@@ -110,6 +113,17 @@ class FleetTransport(StreamTransport):
         """The position of the last output that was read: `since` for a client elsewhere that goes on."""
         return self._stream.position if isinstance(self._stream, FleetStream) else self._fleet.request.since or 0
 
+    @property
+    def bookmark(self) -> str:
+        """The position with the worker that said it, such as `"12@1.9f3a"`: a safer `since` than `position`.
+
+        After a power cut of the broker another worker may say other lines under the same positions. A position does not show that.
+        """
+        said_by = self._stream.said_by if isinstance(self._stream, FleetStream) else ""
+        if not said_by and self.position == self._fleet.request.since:
+            said_by = self._fleet.request.said_by
+        return f"{self.position}@{said_by}"
+
     async def detach(self) -> None:
         """Leave the session without ending it. Another client can come back to it within a minute."""
         if isinstance(self._stream, FleetStream):
@@ -120,3 +134,14 @@ class FleetTransport(StreamTransport):
     def info(self) -> TransportInfo:
         """What is known about the connection and the remote process now; `address` is the broker, without its password."""
         return msgspec.structs.replace(super().info, address=self._address)
+
+
+def _read_since(since: object, *, session: str | None) -> tuple[int | None, str]:
+    """Return the position, and the worker that said it. Raises `ConfigurationError` for anything else than a position of a session."""
+    if since is None:
+        return None, ""
+    found = _BOOKMARK.fullmatch(since) if isinstance(since, str) else None
+    position = int(found[1]) if found else since
+    if session is None or not isinstance(position, int) or isinstance(position, bool) or position < 0:
+        raise ConfigurationError("since is a position or a bookmark of a running session, so it needs session", option="since")
+    return position, found[2] if found else ""

@@ -17,15 +17,16 @@ from redis_server import redis_server
 import claude_transport as ct
 from claude_transport import errors, sessions
 from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
+from claude_transport.observing import observe
 from claude_transport.testing import FakeMessagesAPI, replies
+
+pytestmark = pytest.mark.both_loops
 
 WORKER = """
 import sys, anyio, msgspec
 import claude_transport as ct
 from claude_transport import sessions
 from claude_transport.fleet import FleetWorker
-
-pytestmark = pytest.mark.both_loops
 url, store, fields = sys.argv[1:]
 async def main():
     options = ct.ClaudeOptions(session_store=sessions.SQLiteSessionStore(store), **msgspec.json.decode(fields))
@@ -112,3 +113,64 @@ async def test_a_conversation_goes_on_when_its_worker_is_killed_in_the_middle_of
                 process.kill()
                 process.communicate()
             tasks.cancel_scope.cancel()
+
+
+@pytest.mark.needs("--session-mirror")
+async def test_a_drained_worker_hands_the_conversation_on_when_its_turn_is_over(
+    claude_cli: str, cli_env: Callable[..., dict[str, str]], tmp_path: Path
+) -> None:
+    script = ["The word is xyzzy.", replies.gated("I keep it."), "It was xyzzy."]
+    prompts = ["Tell me a word", "Keep it", "Which one was it?"]
+    with redis_server(tmp_path / "broker") as url:
+        async with FakeMessagesAPI(script) as api, anyio.create_task_group() as tasks:
+            environment = cli_env(api, CLAUDE_CODE_MAX_RETRIES="0")
+            workers = []
+            for name in ("one", "two"):
+                fields = fields_of(tmp_path / name, claude_cli, environment)
+                options = ct.ClaudeOptions(session_store=sessions.SQLiteSessionStore(tmp_path / "store.db"), **fields)
+                workers.append(FleetWorker(url, options=options, name=name))
+            one, two = workers
+            tasks.start_soon(one.serve)
+            with anyio.fail_after(PATIENCE):
+                transport = FleetTransport(url, keep=10_000)
+                async with ct.Query(transport) as query:
+                    results = [await (await query.send(prompts[0])).result()]
+                    turn = await query.send(prompts[1])
+                    await api.wait_for_requests(2, timeout=PATIENCE)
+                    tasks.start_soon(two.serve)
+                    await two.started.wait()
+                    tasks.start_soon(one.drain)
+                    assert one.sessions == (transport.session,)  # its turn runs
+                    api.open_gate()
+                    results.append(await turn.result())
+                    while not two.sessions:
+                        await anyio.lowlevel.checkpoint()
+                    results.append(await (await query.send(prompts[2])).result())
+                    seen = await everything_said(url, str(transport.session), results=3)
+            assert [each.result for each in results] == ["The word is xyzzy.", "I keep it.", "It was xyzzy."]
+            assert not any(each.is_error for each in results)
+            assert len({each.session_id for each in results}) == 1
+            (notice,) = [each for each in seen if each.get("subtype") == "fleet_takeover"]
+            assert {name: notice[name] for name in ("worker", "uncertain", "unstored", "resumed")} == {
+                "worker": "two",
+                "uncertain": 0,
+                "unstored": 0,
+                "resumed": True,
+            }
+            assert [each["result"] for each in seen if each["type"] == "result"] == [each.result for each in results]
+            conversation = str(api.conversation[-1].body["messages"])
+            assert [conversation.count(said) for said in (*prompts, "The word is xyzzy.", "I keep it.")] == [1] * 5
+            assert len(api.conversation) == 3
+            tasks.cancel_scope.cancel()
+
+
+async def everything_said(url: str, session: str, *, results: int) -> list[dict[str, Any]]:
+    """Every line that a session has said, up to its last result."""
+    seen: list[dict[str, Any]] = []
+    async with observe(url, session=session, since=None) as lines:
+        async for line in lines:
+            if line.direction == "out":
+                seen.append(msgspec.json.decode(line))
+            if sum(each["type"] == "result" for each in seen) == results:
+                break
+    return seen

@@ -151,7 +151,7 @@ class SimulatedBroker:
             self._note_fields(name, session, "attach", token)
             m = session.fields
             m["ce"], m["cb"], m["cu"], m["cw"] = token, m["ci"], self.now + lease, window
-        return ["OK", token, m["ci"], m["wi"], m["co"], m["wo"], m["we"], m["s"]]
+        return ["OK", token, m["ci"], m["wi"], m["co"], m["wo"], m["we"], m["s"], m["wb"]]
 
     def claim(self, name: str, nonce: str, node: str, lease: int) -> list[Any]:
         session = self._find(name)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -12,8 +13,8 @@ from simulated_machines import Connection, Machine, World
 
 from claude_transport.errors import ClaudeTransportError, ReplayGap
 from claude_transport.protocol.fleet import Append, Arrival, Call, Entry, Kind, Owner, Reply, SessionEnd, Side, Synced
-from claude_transport.protocol.fleet_ends import LEASE_MARGIN, LEASE_SECONDS, Claimed, FleetEnd, WorkerEnd
-from claude_transport.protocol.fleet_placement import NODE_SECONDS, Node, Wanted, decode_node, rank_nodes, wait_for_better
+from claude_transport.protocol.fleet_ends import LEASE_SECONDS, Claimed, FleetEnd, WorkerEnd
+from claude_transport.protocol.fleet_placement import NODE_SECONDS, Node, Placing, Wanted, decode_node
 
 CLIENT_LEASE = 60.0
 TAKEOVER_SECONDS = 60.0
@@ -224,15 +225,17 @@ def _nothing() -> None:
     """Do nothing more."""
 
 
+def _ignore(_: object) -> None:
+    """Do nothing with an answer."""
+
+
 class Hosted(Driver):
     """A session on a worker, as `HostedSession`, and its process."""
 
     end: WorkerEnd
 
     def __init__(self, node: Worker, session: str, claimed: Claimed, watch: Watch, *, asked_at: float, number: int, manner: Manner) -> None:
-        end = WorkerEnd(
-            claimed, asked_at=asked_at, lease=LEASE_SECONDS, margin=LEASE_MARGIN, window=manner.window, keep_bytes=manner.keep_bytes
-        )
+        end = WorkerEnd(claimed, asked_at=asked_at, window=manner.window, keep_bytes=manner.keep_bytes)
         super().__init__(node.machine, node.connection, session, end, watch, patience=LEASE_SECONDS)
         self.node = node
         self.claimed = claimed
@@ -493,21 +496,27 @@ class Worker:
         self.decoded = 0
         self._wakes_others = wakes_others  # as the real worker does; it only costs time where faults are looked for
         self._claiming: set[str] = set()
-        self._waiting_since: dict[str, float] = {}
+        self._placing = Placing()
+        self._told_load = 0
         self._ledger_of = ledger_of
         self._numbers = numbers
         self._looking = self._look_again = False
         connection.server.inboxes[machine.name] = self._woken
         self.machine.after(self.world.rng.uniform(0, 0.1), self._beat)
 
-    def _woken(self) -> None:
+    def _woken(self, about: Collection[str]) -> None:
         if self.connection.is_up:
+            self._placing.ask(about)
             self.machine.after(0.001, self.look)
 
     def forget(self, hosted: Hosted) -> None:
         if self.hosted.get(hosted.session) is hosted:
             del self.hosted[hosted.session]
-        self._claiming.discard(hosted.session)
+        self._not_mine(hosted.session)
+
+    def _not_mine(self, session: str) -> None:
+        self._claiming.discard(session)
+        self.machine.after(0, self.look)
 
     def _node(self, now: float) -> Node:
         load = len(self.hosted) + len(self._claiming)
@@ -518,11 +527,12 @@ class Worker:
 
         def work() -> None:
             now = broker.now / 1000
-            broker.set_in(broker.nodes, self.machine.name, msgspec.json.encode(self._node(now)))
+            self._tell_load(now)
             for session in sessions:
                 broker.set_in(broker.waiting, session, now + LEASE_SECONDS)
 
         if self.connection.is_up:
+            self._placing.ask()
             self.connection.ask(work, lambda _: self.look(), _nothing)
         self.machine.after(BEAT, self._beat)
 
@@ -532,23 +542,24 @@ class Worker:
         """Look for sessions that wait."""
         broker = self.connection.server.data
 
-        def work() -> tuple[float, list[tuple[str, Wanted, str | None]], list[bytes]]:
+        def work() -> tuple[float, list[bytes], dict[str, str]]:
             now = broker.now / 1000
             names = [name for name, until in broker.waiting.items() if until <= now][:64]
-            wanted = []
-            for name in names:
+            waiting = [name for name in names if name not in self.hosted and name not in self._claiming]
+            unknown = self._placing.unknown(waiting)
+            for name in unknown:
                 found = broker.sessions.get(name)
                 if found is None:
                     broker.set_in(broker.waiting, name, None)
-                    continue
-                wants: Wanted = found.fields["q"]
-                wanted.append((name, wants, broker.homes.get(wants.workspace) if wants.workspace else None))
-            self.connection.server.charge(len(wanted))
-            return now, wanted, list(broker.nodes.values()) if wanted else []
+                else:
+                    self._placing.learn(name, found.fields["q"])
+            self.connection.server.charge(2 + len(unknown) if waiting else 1)
+            homes = {each: broker.homes[each] for each in self._placing.workspaces() if each in broker.homes}
+            return now, list(broker.nodes.values()) if waiting else [], homes
 
-        def done(found: tuple[float, list[tuple[str, Wanted, str | None]], list[bytes]]) -> None:
+        def done(found: tuple[float, list[bytes], dict[str, str]]) -> None:
             self._looking = False
-            self._choose(*found)
+            self._place(*found)
             if self._look_again:
                 self._look_again = False
                 self.look()
@@ -562,23 +573,24 @@ class Worker:
             self._looking = True
             self.connection.ask(work, done, cut)
 
-    def _choose(self, now: float, rows: list[tuple[str, Wanted, str | None]], records: list[bytes]) -> None:
-        rows = [row for row in rows if row[0] not in self.hosted and row[0] not in self._claiming]
-        self._waiting_since = {name: self._waiting_since.get(name, now) for name, _, _ in rows}
-        if not rows:
-            return
-        nodes = [node for data in records if (node := decode_node(data)) is not None and node.id != self.machine.name]
+    def _place(self, now: float, records: list[bytes], homes: dict[str, str]) -> None:
+        others = [node for data in records if (node := decode_node(data)) is not None and node.id != self.machine.name]
         self.decoded += len(records)
-        for name, wanted, home in rows:
-            if len(self.hosted) + len(self._claiming) >= self.capacity:
-                return
-            ranked = rank_nodes([*nodes, self._node(now)], wanted, now=now, home=home)
-            patience = wait_for_better(ranked, self.machine.name)
-            if patience is not None and now - self._waiting_since[name] >= patience:
+        placed = self._placing.place(self._node(now), others, now=now, homes=homes)
+        for name, wanted in placed.claims:
+            if name not in self.hosted and name not in self._claiming:
                 self.claim(name, wanted)
-            elif patience is not None and self._wakes_others and self.connection.is_up:
-                best = ranked[0].id
-                self.connection.ask(lambda best=best: self.connection.server.wake(best), lambda _: None, _nothing)  # type: ignore[misc]
+        if not self.connection.is_up:
+            return
+        if self._node(now).load != self._told_load:
+            self.connection.ask(lambda: self._tell_load(now), _ignore, _nothing)
+        for node, about in placed.wakes.items() if self._wakes_others else ():
+            self.connection.ask(partial(self.connection.server.wake, node, about), _ignore, _nothing)
+
+    def _tell_load(self, now: float) -> None:
+        node, broker = self._node(now), self.connection.server.data
+        broker.set_in(broker.nodes, self.machine.name, msgspec.json.encode(node))
+        self._told_load = node.load
 
     def claim(self, name: str, wanted: Wanted) -> None:
         """Claim a session, and begin to serve it."""
@@ -599,7 +611,7 @@ class Worker:
 
         def done(answer: list[Any]) -> None:
             if answer[0] != "OK":
-                self._claiming.discard(name)
+                self._not_mine(name)
                 return
             watch, manner = self._ledger_of(name)
             claimed = Claimed.from_fields(answer[1])
@@ -608,7 +620,7 @@ class Worker:
             self._claiming.discard(name)
             self.machine.after(manner.start_seconds(self.world), hosted.start)
 
-        self.connection.ask(work, done, lambda: self._claiming.discard(name))
+        self.connection.ask(work, done, lambda: self._not_mine(name))
 
     def drain(self, *, timeout: float) -> None:
         """Take no more sessions, and let each go at a quiet moment, or at the end."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import count
 from typing import Any
 
@@ -91,7 +91,7 @@ class Server:
         self.busy_until = 0.0
         self.latencies: list[float] | None = None
         self.connections: set[Connection] = set()
-        self.inboxes: dict[str, Callable[[], None]] = {}  # by the name of a worker
+        self.inboxes: dict[str, Callable[[Collection[str]], None]] = {}  # by the name of a worker
         self.trap: Callable[[Connection], None] | None = None  # what happens when the next call was carried out, before its answer
         self.trap_after = 0
         self._skew = 0.0
@@ -115,11 +115,11 @@ class Server:
         self.busy_seconds += calls * self.call_seconds * self.slower
         self.busy_until = max(self.busy_until, self.world.now) + calls * self.call_seconds * self.slower
 
-    def wake(self, name: str) -> None:
-        """Put something into the inbox of a worker."""
+    def wake(self, name: str, about: Collection[str]) -> None:
+        """Put sessions into the inbox of a worker."""
         if name in self.inboxes:
             self.charge(1)
-            self.inboxes[name]()
+            self.inboxes[name](about)
 
     def wait_for(self, session: str, side: str, look: Callable[[], bool]) -> None:
         """Call `look` whenever `side` appends, until it returns True."""

@@ -372,7 +372,7 @@ class Program:
                 nodes = [node for data in broker.nodes.values() if (node := decode_node(data)) is not None]
                 home = broker.homes.get(wanted.workspace) if wanted.workspace else None
                 if ranked := rank_nodes(nodes, wanted, now=broker.now / 1000, home=home):
-                    server.wake(ranked[0].id)
+                    server.wake(ranked[0].id, (name,))
 
             connection.ask(enqueue, lambda _: driver.kick(), self._not_begun)
 

@@ -14,6 +14,8 @@ from programs import ECHO, numbered, read, serving
 import claude_transport as ct
 from claude_transport import errors
 from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
+from claude_transport.protocol.fleet import Append, Side
+from claude_transport.protocol.fleet_scripts import CLAIM, CREATE, RELEASE
 from claude_transport.streams.broker import Broker, BrokerAddress
 from claude_transport.testing import FakeClaude, Scenario
 
@@ -169,6 +171,59 @@ async def test_a_client_that_was_replaced_while_it_read_nothing_is_told_so_and_n
         assert caught.value.code == "fleet.fenced"
         await first.close()
         await second.close()
+
+
+async def test_a_client_goes_on_behind_its_bookmark(broker: BrokerServer) -> None:
+    async with serving(FleetWorker(broker.url, command=ECHO)):
+        first = FleetTransport(broker.url, keep=100)
+        await first.connect()
+        marks = []
+        for message in numbered(range(3)):
+            await first.write(msgspec.json.encode(message))
+            await read(first.read_messages(), 1)
+            marks.append(first.bookmark)
+        position = first.position
+        await first.detach()
+        assert marks[-1].startswith(f"{position}@1.")
+        second = FleetTransport(broker.url, session=first.session, since=marks[0])
+        assert (second.position, second.bookmark) == (int(marks[0].partition("@")[0]), marks[0])
+        async with second:
+            assert await read(second.read_messages(), 2) == numbered([1, 2])
+            assert second.bookmark == marks[-1]
+
+
+async def test_a_bookmark_of_lines_that_the_broker_has_lost_and_replaced_is_a_replay_gap(broker: BrokerServer) -> None:
+    connection = Broker(BrokerAddress(broker.url))
+    await connection.start(timeout=10)
+    keys = [connection.keys.meta("S"), connection.keys.incoming("S"), connection.keys.outgoing("S")]
+    await connection.script(CREATE, keys[:1], ["1.c", 60_000, 60_000])
+    await connection.script(CLAIM, keys, ["w", "one", 60_000])
+    await connection.call("S", Append(Side.WORKER, "1.w", 1, [("d", b"{}\n")]))
+    # the entries 2 and 3 of this worker are lost in a power cut, and the next worker does not know of them
+    await connection.script(RELEASE, keys, ["1.w", "live", 60_000])
+    await connection.script(CLAIM, keys, ["v", "two", 60_000])
+    await connection.call("S", Append(Side.WORKER, "2.v", 2, [("o", b"{}"), ("d", b"{}\n"), ("d", b'{"n":4}\n')]))
+
+    async def first_behind(since: int | str) -> Any:
+        transport = FleetTransport(broker.url, session="S", since=since)
+        await transport.connect()
+        (message,) = await read(transport.read_messages(), 1)
+        await transport.detach()
+        return message
+
+    with pytest.raises(errors.ReplayGap):
+        await first_behind("3@1.w")
+    assert await first_behind("3@2.v") == {"n": 4}
+    with pytest.raises(errors.ReplayGap):
+        await first_behind("2@1.w")
+    await connection.aclose()
+
+
+@pytest.mark.parametrize("since", ["", "3", "3@x", "-1@1.a", -1, True, 1.5])
+def test_a_bookmark_that_is_none_is_refused(since: Any) -> None:
+    with pytest.raises(errors.ConfigurationError) as caught:
+        FleetTransport("redis://h/0", session="S", since=since)
+    assert caught.value.option == "since"
 
 
 async def test_a_position_that_is_not_kept_any_more_is_a_replay_gap(broker: BrokerServer) -> None:

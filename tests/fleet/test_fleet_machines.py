@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 
 from claude_transport.errors import ConnectionLost, ProtocolError, ReplayGap
@@ -23,8 +25,8 @@ from claude_transport.protocol.fleet import (
     Take,
     Taken,
 )
-from claude_transport.protocol.fleet_ends import Claimed, ClientEnd, WorkerEnd
-from claude_transport.protocol.fleet_placement import Node, Wanted, decode_node, rank_nodes, wait_for_better
+from claude_transport.protocol.fleet_ends import LEASE_SECONDS, Claimed, ClientEnd, WorkerEnd
+from claude_transport.protocol.fleet_placement import Node, Placed, Placing, Wanted, decode_node, rank_nodes, wait_for_better
 
 
 def said(writer: FleetWriter) -> list[bytes]:
@@ -274,14 +276,22 @@ def test_a_cut_take_is_made_again_before_anything_is_fed() -> None:
     assert end.take_call() == call
 
 
-def test_nothing_is_fed_when_the_lease_is_over() -> None:
-    end = WorkerEnd(claimed(), asked_at=0, lease=15, margin=3)
+@pytest.mark.parametrize(("lease", "until"), [(15, 12), (60, 57), (4, 3)])
+def test_nothing_is_fed_from_a_margin_before_the_end_of_the_lease_on(lease: float, until: float) -> None:
+    end = WorkerEnd(claimed(), asked_at=0, lease=lease)
     end.arrived([prompt(1)])
     call = end.take_call()
     assert call is not None
     end.answered(call, Taken(), asked_at=0, now=0)
-    assert end.to_feed(11.9)
-    assert end.to_feed(12) == []
+    assert end.to_feed(until - 0.1)
+    assert end.to_feed(until) == []
+
+
+def test_a_write_that_begins_at_the_last_moment_of_a_lease_ends_before_another_worker_can_have_the_session() -> None:
+    end = WorkerEnd(claimed(), asked_at=0)
+    slowest, longest_write = 1 - 0.08, 1.5  # what the fleet takes for granted
+    last = max(tick / 100 for tick in range(2000) if end.lease.holds(tick / 100 * slowest))
+    assert last + longest_write < LEASE_SECONDS
 
 
 def test_a_turn_is_over_for_the_broker_with_the_append_of_its_result() -> None:
@@ -302,6 +312,71 @@ def test_a_turn_is_over_for_the_broker_with_the_append_of_its_result() -> None:
     assert second is not None
     assert second.turns == 1
     assert not end.busy
+
+
+def feed(end: WorkerEnd, number: int, line: bytes) -> None:
+    end.arrived([Entry(number, "1.a", Kind.DATA, line + b"\n")])
+    call = end.take_call()
+    assert call is not None
+    end.answered(call, Taken(), asked_at=0, now=0)
+    end.fed()
+
+
+RESULT = b'{"type":"result"}\n'
+
+
+def state(word: str) -> bytes:
+    return b'{"type":"system","subtype":"session_state_changed","state":"%s"}\n' % word.encode()
+
+
+def life(word: str, uuid: str) -> bytes:
+    return b'{"type":"command_lifecycle","command_uuid":"%s","state":"%s"}\n' % (uuid.encode(), word.encode())
+
+
+def test_a_prompt_that_comes_between_a_result_and_idle_is_a_turn_that_runs() -> None:
+    end = WorkerEnd(claimed(), asked_at=0)
+    feed(end, 1, b'{"type":"user"}')
+    end.say(state("running") + RESULT)
+    feed(end, 2, b'{"type":"user"}')  # a client sends it as soon as it has the result
+    end.say(state("idle"))
+    call = end.append_call()
+    assert call is not None
+    assert (end.busy, call.turns) == (True, 1)
+    end.say(state("running") + RESULT + state("idle"))
+    assert not end.busy
+
+
+def test_a_prompt_with_a_uuid_runs_until_the_process_is_idle_after_it_has_named_it() -> None:
+    end = WorkerEnd(claimed(), asked_at=0)
+    feed(end, 1, b'{"type":"user","uuid":"one"}')
+    end.say(life("queued", "one") + life("started", "one") + state("running"))
+    feed(end, 2, b'{"type":"user","uuid":"two"}')  # it is in the pipe when the process says the rest
+    end.say(RESULT + state("idle") + life("completed", "one"))
+    assert end.busy
+    end.say(life("queued", "two") + state("running") + RESULT)
+    assert end.busy
+    end.say(state("idle"))
+    assert not end.busy
+
+
+def test_a_result_is_one_wherever_its_type_stands_and_none_inside_of_another_message() -> None:
+    end = WorkerEnd(claimed(), asked_at=0)
+    feed(end, 1, b'{"type":"user"}')
+    end.say(b'{"type":"assistant","message":{"content":[{"type":"result"}]}}\n')
+    assert end.busy
+    end.say(b'{"duration_ms":7,"type":"result"}\n')
+    assert not end.busy
+
+
+def test_prompts_that_became_one_turn_are_over_together() -> None:
+    end = WorkerEnd(claimed(), asked_at=0)
+    for number, uuid in enumerate(("one", "two", "three"), 1):
+        feed(end, number, b'{"type":"user","uuid":"%s"}' % uuid.encode())
+        end.say(life("queued", uuid))
+    end.say(state("running") + RESULT + state("idle"))
+    call = end.append_call()
+    assert call is not None
+    assert (end.busy, call.turns) == (False, 3)
 
 
 def test_a_turn_whose_transcript_is_not_stored_is_a_gap_for_the_next_worker() -> None:
@@ -371,6 +446,68 @@ def test_a_workspace_stays_with_its_worker_while_that_one_lives_and_has_room() -
     assert [node.id for node in rank_nodes([other, Node(id="home", capacity=3, load=3)], Wanted(workspace="w"), now=0, home="home")] == [
         "other"
     ]
+
+
+def placed(nodes: list[Node], me: str, waiting: list[str], *, asked: Collection[str] = (), placing: Placing | None = None) -> Placed:
+    """What the worker `me` does with the sessions that wait, one second after the heartbeats."""
+    placing = placing or Placing()
+    for name in placing.unknown(waiting):
+        placing.learn(name, Wanted())
+    own = next(node for node in nodes if node.id == me)
+    placing.ask(asked)
+    return placing.place(own, [node for node in nodes if node is not own], now=1.0, homes={})
+
+
+def test_workers_divide_the_sessions_that_wait_without_a_word() -> None:
+    nodes = [Node(id=name, capacity=4, load=load) for name, load in (("a", 0), ("b", 0), ("c", 2), ("full", 4))]
+    waiting = [f"s{number}" for number in range(9)]
+    claims = {node.id: [name for name, _ in placed(nodes, node.id, waiting).claims] for node in nodes}
+    assert sorted(name for names in claims.values() for name in names) == waiting
+    assert [len(claims[node.id]) for node in nodes] == [4, 4, 1, 0]
+
+
+def test_more_sessions_than_room_wait() -> None:
+    nodes = [Node(id="a", capacity=2), Node(id="b", capacity=1)]
+    waiting = [f"s{number}" for number in range(9)]
+    assert [len(placed(nodes, each, waiting).claims) for each in ("a", "b")] == [2, 1]
+
+
+def test_a_worker_is_woken_once_about_all_that_is_for_it() -> None:
+    nodes = [Node(id="a", capacity=9, load=6), Node(id="b", capacity=9), Node(id="c", capacity=9, load=3)]
+    placing, waiting = Placing(), [f"s{number}" for number in range(5)]
+    first = placed(nodes, "a", waiting, placing=placing)
+    assert (first.claims, first.wakes) == ([], {"b": ["s0", "s1", "s2", "s3"], "c": ["s4"]})
+    assert placed(nodes, "a", waiting, placing=placing).wakes == {}
+
+
+def test_a_worker_passes_on_only_what_it_was_asked_about() -> None:
+    nodes = [Node(id="a", capacity=9, load=6), Node(id="b", capacity=9)]
+    placing, waiting = Placing(), ["s0", "s1", "s2"]
+    assert placed(nodes, "a", waiting, asked=["s1"], placing=placing).wakes == {"b": ["s1"]}
+    assert placed(nodes, "a", waiting, asked=["s1", "s2"], placing=placing).wakes == {"b": ["s2"]}
+
+
+def test_a_worker_that_is_woken_about_very_many_sessions_passes_on_all() -> None:
+    nodes = [Node(id="a", capacity=9, load=6), Node(id="b", capacity=9)]
+    assert placed(nodes, "a", ["s0"], asked=[f"other{number}" for number in range(1001)]).wakes == {"b": ["s0"]}
+
+
+def test_a_session_that_the_better_worker_leaves_is_taken_by_the_next_one() -> None:
+    nodes = [Node(id="a", capacity=2, load=1, seen=100.0), Node(id="b", capacity=2, seen=100.0)]
+    placing = Placing()
+    placing.learn("s", Wanted())
+    taken = [len(placing.place(nodes[0], nodes[1:], now=now, homes={}).claims) for now in (100.0, 101.9, 102.0)]
+    assert taken == [0, 0, 1]
+    assert placing.unknown([]) == []
+    assert not placing.place(nodes[0], nodes[1:], now=102.0, homes={}).claims  # it does not wait any more
+
+
+def test_a_session_goes_to_the_worker_that_had_its_workspace() -> None:
+    nodes = [Node(id="a", capacity=9, load=6), Node(id="b", capacity=9)]
+    placing = Placing()
+    placing.learn("s", Wanted(workspace="w"))
+    assert placing.workspaces() == {"w"}
+    assert [name for name, _ in placing.place(nodes[0], nodes[1:], now=1.0, homes={"w": "a"}).claims] == ["s"]
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"id":1}', b'{"id":"' + b"x" * 5000 + b'"}', b"\xff"])

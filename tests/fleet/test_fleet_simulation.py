@@ -5,16 +5,20 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import msgspec
 import pytest
 from simulated_broker import SimulatedBroker
-from simulated_program import Violation
+from simulated_ends import Manner, Worker
+from simulated_machines import Connection, Machine, Server, World
+from simulated_program import Ledger, Program, Violation
 from simulation import simulate
 
 from claude_transport.protocol.fleet import Append, FleetReader, FleetWriter, Lease, Sync, Take
 from claude_transport.protocol.fleet_ends import Claimed, WorkerEnd
+from claude_transport.protocol.fleet_placement import Wanted
 
 FAULTS = 30
 BATCHES = 10
@@ -28,6 +32,40 @@ def test_no_line_is_lost_or_doubled_by_a_thousand_faults(batch: int) -> None:
         counts += simulate(seed, faults=FAULTS).counts
     assert sum(times for name, times in counts.items() if name.startswith("fault: ")) == SEEDS * FAULTS
     assert min(counts["lines in"], counts["lines out"], counts["turns"], counts["uncertain turns"], counts["ended: exit"]) > 0
+
+
+def test_a_hundred_sessions_that_begin_at_once_are_placed_with_a_few_calls_for_each() -> None:
+    world = World(20)
+    server, numbers, ledgers = Server(world, journal=False, call_seconds=0.000025), count(1), dict[str, Ledger]()
+    workers = [
+        Worker(
+            machine := Machine(world, f"w{number}"),
+            Connection(machine, server),
+            capacity=25,
+            ledger_of=lambda name: (ledgers[name], ledgers[name].manner),
+            numbers=lambda: next(numbers),
+            wakes_others=True,
+        )
+        for number in range(4)
+    ]
+
+    def begin(name: str) -> None:
+        ledgers[name] = ledger = Ledger(world, name, Manner(), Counter())
+        machine = Machine(world, name)
+        Program(world, name, ledger.manner, ledger, wanted=Wanted()).begin(machine, Connection(machine, server))
+
+    for number in range(100):
+        world.at(world.rng.uniform(4, 4.1), begin, f"s{number:02}")
+    world.run(lambda: False, before=4)
+    server.calls = 0
+
+    def takers() -> Counter[str]:
+        return Counter(session.fields.get("wn", "") for session in server.data.sessions.values())
+
+    assert world.run(lambda: len(ledgers) == len(server.data.sessions) == 100 and not takers()[""], before=5)
+    by_worker = takers()
+    assert min(by_worker[worker.machine.name] for worker in workers) > 20
+    assert server.calls < 100 * 30
 
 
 def test_a_seed_shows_the_same_again() -> None:

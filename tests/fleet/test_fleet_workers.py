@@ -35,6 +35,13 @@ async def test_sessions_go_to_the_worker_with_the_label_and_to_the_least_loaded_
             await transport.close()
 
 
+async def test_other_workers_see_at_once_what_a_worker_has_taken(broker: BrokerServer) -> None:
+    async with serving(FleetWorker(broker.url, command=ECHO)), FleetRegistry(broker.url) as registry, FleetTransport(broker.url):
+        assert [node.load for node in await registry.nodes()] == [1]
+        async with FleetTransport(broker.url):
+            assert [node.load for node in await registry.nodes()] == [2]
+
+
 async def test_a_workspace_goes_to_the_worker_that_had_it(broker: BrokerServer) -> None:
     workers = [FleetWorker(broker.url, command=ECHO, name=name, capacity=9) for name in ("one", "two", "three")]
     async with serving(*workers):
