@@ -68,7 +68,10 @@ _MAX_KEYS: Final = 500
 """Streams that are read in one call."""
 
 _LOOKED_AT: Final = 64
-"""Waiting sessions that are looked at in one go."""
+"""Waiting sessions that are looked at in one go, beside those that no worker can take."""
+
+_MOST_OUT_OF_REACH: Final = 4096
+"""The most sessions that no worker can take and behind which others are looked for."""
 
 _NAMESPACE: Final = uuids.UUID("5c0a1f5e-8b8a-4b0e-9a53-0f1c8e5f7d21")
 """The namespace of the ids that conversations of a fleet get."""
@@ -146,6 +149,7 @@ class FleetWorker:
         self._placing = Placing()
         self._told_load = 0
         self._strange_versions: set[int] = set()
+        self._out_of_reach = 0
         self._draining = False
         self._page_server = None if metrics_port is None else self._pages_at(metrics_host, metrics_port, hosts)
         self._broker: Broker | None = None
@@ -342,7 +346,8 @@ class FleetWorker:
         from coredis import PureToken
 
         now = await broker_time(broker)
-        rows = await broker.command("zrange", broker.keys.sessions, 0, now, sortby=PureToken.BYSCORE, offset=0, count=_LOOKED_AT)
+        count = _LOOKED_AT + self._out_of_reach
+        rows = await broker.command("zrange", broker.keys.sessions, 0, now, sortby=PureToken.BYSCORE, offset=0, count=count)
         waiting = [name for row in rows if (name := text_of(row)) not in self._sessions and name not in self._claiming]
         placed = await self._place(broker, waiting, now)
         for session, wanted in placed.claims:
@@ -352,6 +357,9 @@ class FleetWorker:
             await self._tell_load(broker, now)
         for node, about in placed.wakes.items():
             await wake_node(broker, node, about=about)
+        before, self._out_of_reach = self._out_of_reach, min(placed.out_of_reach, _MOST_OUT_OF_REACH)
+        if self._out_of_reach > before:
+            self._look.set()  # those behind them were not seen
 
     async def _place(self, broker: Broker, waiting: Sequence[str], now: float) -> Placed:
         """Read what the waiting sessions want and what the other workers have, and place the sessions."""
@@ -370,7 +378,9 @@ class FleetWorker:
             home = await broker.command("hget", broker.keys.homes, workspace)
             if home is not None:
                 homes[workspace] = text_of(home)
-        return self._placing.place(self._node(now), others, now=now, homes=homes)
+        placed = self._placing.place(self._node(now), others, now=now, homes=homes)
+        strange = len(self._placing.unknown(waiting))
+        return msgspec.structs.replace(placed, out_of_reach=placed.out_of_reach + strange)
 
     def _leave_alone(self, session: str, version: int) -> None:
         """Log a session of another version, once for each version."""

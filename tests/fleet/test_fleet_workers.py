@@ -13,6 +13,7 @@ from programs import ECHO, numbered, read, serving
 from claude_transport import errors
 from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
 from claude_transport.observing import observe
+from claude_transport.protocol.fleet_placement import Wanted
 from claude_transport.streams.broker import Broker, BrokerAddress
 
 
@@ -33,6 +34,20 @@ async def test_sessions_go_to_the_worker_with_the_label_and_to_the_least_loaded_
             await FleetTransport(broker.url, labels=["gpu"], start_timeout=0.5).connect()
         for transport in transports:
             await transport.close()
+
+
+async def test_sessions_that_no_worker_can_take_keep_nothing_from_those_behind_them(broker: BrokerServer) -> None:
+    connection = Broker(BrokerAddress(broker.url))
+    await connection.start(timeout=10)
+    for number in range(150):  # their names are before that of every other session
+        session = f"0000000000{number:06}"
+        wanted = msgspec.json.encode(Wanted(labels=("none has it",)))
+        await connection.command("hset", connection.keys.meta(session), {"q": wanted, "ce": "1.a", "s": "new"})
+        await connection.command("zadd", connection.keys.sessions, {session: 0})
+    await connection.aclose()
+    async with serving(FleetWorker(broker.url, command=ECHO)), FleetTransport(broker.url, start_timeout=20) as transport:
+        await transport.write('{"n":0}')
+        assert await read(transport.read_messages(), 1) == numbered([0])
 
 
 async def test_other_workers_see_at_once_what_a_worker_has_taken(broker: BrokerServer) -> None:
