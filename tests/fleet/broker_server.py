@@ -38,11 +38,16 @@ class BrokerServer:
             self._process.communicate()
             self._process = None
 
-    def cut_file(self, size: int) -> None:
-        """Take `size` bytes from the end of the append-only file, as a power cut does."""
+    @property
+    def file(self) -> Path:
+        """The append-only file."""
         (newest,) = self.folder.glob("appendonlydir/*.incr.aof")
-        whole = newest.read_bytes()
-        newest.write_bytes(whole[: len(whole) - size])
+        return newest
+
+    def cut_file(self, size: int, *, kept: int = 0) -> None:
+        """Take `size` bytes from the end of the append-only file, as a power cut does, but leave the first `kept` ones."""
+        whole = self.file.read_bytes()
+        self.file.write_bytes(whole[: max(len(whole) - size, kept)])
 
 
 @contextmanager
