@@ -1,7 +1,7 @@
 """Measures a fleet on this machine: lines in a second, processor time for each, round trips, and the memory of an idle session.
 
 `python benchmarks/bench_fleet.py` starts a redis-server, a worker process, and clients in this process. Each session runs a program that
-says many lines of 290 bytes and then repeats what it is told; a round trip goes there and back, twice a second in each session. Beside it
+says many lines of 290 bytes and then repeats what it is told; a round trip goes there and back, once in each `--period`. Beside it
 the same sessions through a gateway, and a bare loop: one process appends the same bytes with coredis alone, 32 lines for each entry, and
 this one reads them. Nothing else should run on the machine: only then do the times of round trips mean anything.
 """
@@ -30,9 +30,6 @@ from claude_transport import NetworkTransport, Transport
 from claude_transport.fleet import FleetTransport
 
 LINE = b'{"n":"' + b"x" * 280 + b'"}\n'
-PERIOD = 0.5
-"""Seconds between two round trips of a session."""
-
 PROGRAM = """
 import sys
 sys.stdin.readline()
@@ -98,26 +95,26 @@ def start(script: str, url: str, batches: int) -> tuple[subprocess.Popen[bytes],
     return process, process.stdout.readline().decode().strip()
 
 
-async def fleet(url: str, *, server: subprocess.Popen[bytes], sessions: int, batches: int) -> dict[str, Any]:
+async def fleet(url: str, *, server: subprocess.Popen[bytes], sessions: int, batches: int, period: float) -> dict[str, Any]:
     """Return the figures of the sessions on a fleet."""
     worker, _ = await anyio.to_thread.run_sync(start, WORKER, url, batches)
     try:
         transports = [FleetTransport(url) for _ in range(sessions)]
         async with connected(transports):
-            figures = await measure(transports, {"worker": worker, "broker": server}, batches=batches)
+            figures = await measure(transports, {"worker": worker, "broker": server}, batches=batches, period=period)
             return {**figures, "idle_bytes": await idle_bytes(url, str(transports[0].session))}
     finally:
         worker.terminate()
         worker.wait()
 
 
-async def gateway(*, sessions: int, batches: int) -> dict[str, Any]:
+async def gateway(*, sessions: int, batches: int, period: float) -> dict[str, Any]:
     """Return the figures of the same sessions through a gateway on the same machine."""
     process, url = await anyio.to_thread.run_sync(start, GATEWAY, "", batches)
     try:
         transports = [NetworkTransport(url) for _ in range(sessions)]
         async with connected(transports):
-            return await measure(transports, {"gateway": process}, batches=batches)
+            return await measure(transports, {"gateway": process}, batches=batches, period=period)
     finally:
         process.terminate()
         process.wait()
@@ -141,7 +138,9 @@ async def connected(transports: Sequence[Transport]) -> AsyncIterator[None]:
             tasks.start_soon(transport.close)
 
 
-async def measure(transports: Sequence[Transport], processes: dict[str, subprocess.Popen[bytes]], *, batches: int) -> dict[str, Any]:
+async def measure(
+    transports: Sequence[Transport], processes: dict[str, subprocess.Popen[bytes]], *, batches: int, period: float
+) -> dict[str, Any]:
     """Let all programs say their lines at once, then ping all of them; figures by name."""
     trips: list[float] = []
 
@@ -153,13 +152,15 @@ async def measure(transports: Sequence[Transport], processes: dict[str, subproce
         for transport in transports:
             tasks.start_soon(read_all, transport, 32 * batches)
     times.append(read())
+    await anyio.sleep(1)  # what was read is told to the broker
+    times.append(read())
     async with anyio.create_task_group() as tasks:
         for number, transport in enumerate(transports):
-            tasks.start_soon(ping, transport, trips, PERIOD * number / len(transports))
+            tasks.start_soon(ping, transport, trips, period, period * number / len(transports))
     times.append(read())
     lines = len(transports) * 32 * batches
     figures: dict[str, Any] = {"lines_per_second": round(lines / (times[1][0] - times[0][0]))}
-    for what, count, (before, after) in (("line", lines, times[:2]), ("trip", len(trips), times[1:])):
+    for what, count, (before, after) in (("line", lines, times[:2]), ("trip", len(trips), times[2:])):
         for name, then, now in zip(("client", *processes), before[1:], after[1:], strict=True):
             figures[f"{name}_us_per_{what}"] = round((now - then) / count * 1e6, 2)
     trips.sort()
@@ -175,8 +176,8 @@ async def read_all(transport: Transport, count: int) -> None:
             return
 
 
-async def ping(transport: Transport, trips: list[float], delay: float) -> None:
-    """Measure ten round trips, two in a second. Sessions do not talk at the same moment: each begins after its own delay."""
+async def ping(transport: Transport, trips: list[float], period: float, delay: float) -> None:
+    """Measure ten round trips. Sessions do not talk at the same moment: each begins after its own delay."""
     lines = transport.read_lines()
     await anyio.sleep(delay)
     for _ in range(10):
@@ -184,7 +185,7 @@ async def ping(transport: Transport, trips: list[float], delay: float) -> None:
         await transport.write("{}")
         await anext(lines)
         trips.append(time.perf_counter() - began)
-        await anyio.sleep(PERIOD)
+        await anyio.sleep(period)
 
 
 async def idle_bytes(url: str, session: str) -> int:
@@ -229,6 +230,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sessions", type=int, default=200)
     parser.add_argument("--batches", type=int, default=100, help="32 lines each, for each session")
+    parser.add_argument("--period", type=float, default=1.0, help="seconds between two round trips of a session")
     parser.add_argument("--backend", choices=("asyncio", "trio"), default="asyncio")
     asked = parser.parse_args()
     program = shutil.which("redis-server")
@@ -248,7 +250,8 @@ def main() -> None:
             size = {"sessions": asked.sessions, "batches": asked.batches}
 
             async def all_three() -> dict[str, Any]:
-                found = {"fleet": await fleet(url, server=server, **size), "gateway": await gateway(**size)}
+                found = {"fleet": await fleet(url, server=server, period=asked.period, **size)}
+                found["gateway"] = await gateway(period=asked.period, **size)
                 found["bare"] = await bare(url, **size)
                 speeds = {name: figures["lines_per_second"] for name, figures in found.items()}
                 ratios = {f"fleet / {name}": round(speeds["fleet"] / speeds[name], 2) for name in ("gateway", "bare")}

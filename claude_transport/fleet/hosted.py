@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -276,7 +277,8 @@ class HostedSession:
         lease = self.end.lease
         while True:
             if self._gap is None:
-                with anyio.CancelScope(deadline=lease.renew_at):
+                # sessions that began together do not renew together
+                with anyio.CancelScope(deadline=lease.renew_at - random.uniform(0, lease.seconds / 6)):  # noqa: S311
                     await self._renew_soon.wait()
             if not await self._carrier.carry_out(self.end.renew_call(lease.seconds)):
                 continue

@@ -9,6 +9,7 @@ import datetime as dt
 import hashlib
 import hmac
 import logging
+import random
 import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, NoReturn
@@ -580,7 +581,7 @@ class FleetStream(ByteStream):
         """Keep the session, and notice when no worker has it."""
         missed_since: float | None = None
         while True:
-            await anyio.sleep(CLIENT_LEASE / 6)
+            await anyio.sleep(CLIENT_LEASE / random.uniform(6, 12))  # noqa: S311 - clients that began together do not renew together
             await self._carrier.carry_out(self._end.renew_call(CLIENT_LEASE))
             if self._owner is None or (self._end.others_lease or 0) > 0:
                 missed_since = None
