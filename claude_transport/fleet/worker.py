@@ -147,9 +147,8 @@ class FleetWorker:
         self._sessions: dict[str, HostedSession] = {}
         self._claiming: set[str] = set()
         self._placing = Placing()
-        self._told_load = 0
+        self._told_load = self._out_of_reach = 0
         self._strange_versions: set[int] = set()
-        self._out_of_reach = 0
         self._draining = False
         self._page_server = None if metrics_port is None else self._pages_at(metrics_host, metrics_port, hosts)
         self._broker: Broker | None = None
@@ -357,9 +356,6 @@ class FleetWorker:
             await self._tell_load(broker, now)
         for node, about in placed.wakes.items():
             await wake_node(broker, node, about=about)
-        before, self._out_of_reach = self._out_of_reach, min(placed.out_of_reach, _MOST_OUT_OF_REACH)
-        if self._out_of_reach > before:
-            self._look.set()  # those behind them were not seen
 
     async def _place(self, broker: Broker, waiting: Sequence[str], now: float) -> Placed:
         """Read what the waiting sessions want and what the other workers have, and place the sessions."""
@@ -378,9 +374,14 @@ class FleetWorker:
             home = await broker.command("hget", broker.keys.homes, workspace)
             if home is not None:
                 homes[workspace] = text_of(home)
-        placed = self._placing.place(self._node(now), others, now=now, homes=homes)
-        strange = len(self._placing.unknown(waiting))
-        return msgspec.structs.replace(placed, out_of_reach=placed.out_of_reach + strange)
+        self._pass_over(len(self._placing.unknown(waiting)) + self._placing.count_out_of_reach([*others, self._node(now)]))
+        return self._placing.place(self._node(now), others, now=now, homes=homes)
+
+    def _pass_over(self, out_of_reach: int) -> None:
+        """Look further down the queue from now on, past the sessions that no worker can take."""
+        before, self._out_of_reach = self._out_of_reach, min(out_of_reach, _MOST_OUT_OF_REACH)
+        if self._out_of_reach > before:
+            self._look.set()  # those behind them were not seen
 
     def _leave_alone(self, session: str, version: int) -> None:
         """Log a session of another version, once for each version."""

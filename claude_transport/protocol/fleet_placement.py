@@ -108,8 +108,6 @@ class Placed(msgspec.Struct, frozen=True):
 
     claims: Sequence[tuple[str, Wanted]] = ()
     wakes: Mapping[str, Sequence[str]] = {}
-    out_of_reach: int = 0
-    """How many of the sessions want labels that no worker has."""
 
 
 class Placing:
@@ -144,6 +142,10 @@ class Placing:
         """Return the workspaces of the sessions that wait."""
         return {wanted.workspace for wanted in self._wanted.values() if wanted.workspace}
 
+    def count_out_of_reach(self, nodes: Collection[Node]) -> int:
+        """Return how many of the sessions want labels that none of `nodes` has."""
+        return sum(not any(set(wanted.labels) <= set(node.labels) for node in nodes) for wanted in self._wanted.values())
+
     def place(self, own: Node, others: Iterable[Node], *, now: float, homes: Mapping[str, str]) -> Placed:
         """Return what the worker `own` does about the sessions that were learned.
 
@@ -161,11 +163,9 @@ class Placing:
         nodes = {node.id: node for node in (*others, own)}
         claims: list[tuple[str, Wanted]] = []
         wakes: dict[str, list[str]] = {}
-        out_of_reach = 0
         for name, wanted in self._wanted.items():
             ranked = rank_nodes(nodes.values(), wanted, now=now, home=homes.get(wanted.workspace))
             if not ranked:
-                out_of_reach += not any(set(wanted.labels) <= set(node.labels) for node in nodes.values())
                 continue
             may_wake = name not in self._passed_on and (asked is None or name in asked)
             patience = wait_for_better(ranked, own.id)
@@ -177,7 +177,7 @@ class Placing:
                 self._passed_on.add(name)
                 wakes.setdefault(taker.id, []).append(name)
             nodes[taker.id] = msgspec.structs.replace(taker, load=taker.load + 1)
-        return Placed(claims, wakes, out_of_reach)
+        return Placed(claims, wakes)
 
 
 def wait_for_better(ranked: Sequence[Node], me: str) -> float | None:

@@ -173,7 +173,8 @@ async def test_an_observer_of_lines_that_are_not_kept_is_told(broker: BrokerServ
         with anyio.fail_after(10):
             while True:
                 try:
-                    await anext(observe(broker.url, session=str(transport.session), since=1))
+                    async with observe(broker.url, session=str(transport.session), since=1) as observed:
+                        await anext(observed)  # the worker has not been told yet that the client has the lines
                 except errors.ReplayGap:
                     break
         with pytest.raises(errors.CLIConnectionError):
