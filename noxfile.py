@@ -312,7 +312,7 @@ def bench(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def bench_check(session: nox.Session) -> None:
-    """Fail when a speed is more than 25 % below what it should be, in the best of three tries: at most ten minutes."""
+    """Fail when a speed is more than 15 % below its target, in the best of three tries: at most ten minutes."""
     install(session, "bench")
     session.run("python", "benchmarks/bench_speed.py", "--check", *session.posargs)
 

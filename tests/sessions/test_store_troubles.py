@@ -7,13 +7,13 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from quick_clock import QuickClock
 
 from claude_transport import errors, sessions
 from claude_transport.sessions import file_store, reading
@@ -57,23 +57,6 @@ def holder(tmp_path: Path) -> Iterator[Callable[[Path], None]]:
     yield hold
     for process in held:
         process.communicate()
-
-
-class QuickClock:
-    """The `time` module of a store, in which a pause takes no time."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def sleep(self, seconds: float) -> None:
-        """Move on."""
-        self.now += seconds
-
-    def monotonic(self) -> float:
-        """The seconds so far."""
-        return self.now
-
-    time = staticmethod(time.time)
 
 
 async def test_a_lock_that_another_process_keeps_is_a_typed_error(

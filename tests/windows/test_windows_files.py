@@ -5,11 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from quick_clock import QuickClock
 from windows_processes import Watched
 
 from claude_transport import errors, sessions
@@ -98,23 +98,6 @@ async def test_processes_that_write_one_transcript_at_once_lose_and_repeat_nothi
     expected = [f"{name}-{number}" for name in "abc" for number in range(WRITES)]
     expected += [f"shared-{number}-{part}" for number in range(WRITES) for part in range(100)]
     assert sorted(each["uuid"] for each in loaded) == sorted(expected)
-
-
-class QuickClock:
-    """The `time` module of a store, in which a pause takes no time."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def sleep(self, seconds: float) -> None:
-        """Move on."""
-        self.now += seconds
-
-    def monotonic(self) -> float:
-        """The seconds so far."""
-        return self.now
-
-    time = staticmethod(time.time)
 
 
 async def test_a_store_waits_for_the_lock_of_another_process_only_while_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
