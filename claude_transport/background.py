@@ -27,13 +27,25 @@ logger: logging.Logger = logging.getLogger(__name__)
 _running: set[Task[None]] = set()  # asyncio keeps only weak references to its tasks
 
 
-def trio_here() -> Any:
-    """Return the trio module when the caller runs under trio, else None.
+_trio: Any = None
+"""The trio module, once this module was called in a run of it."""
 
-    trio may not be imported at all, or only partly by another thread. In both cases it is not running.
-    """
+
+def trio_here() -> Any:
+    """Return the trio module when the caller runs under trio, else None."""
+    if _trio is None:
+        return _find_trio()
+    return _trio if _trio.lowlevel.in_trio_run() else None
+
+
+def _find_trio() -> Any:
+    """Do the same for the first time. trio may not be imported at all, or only partly by another thread: then it is not running."""
+    global _trio
     in_trio_run = getattr(sys.modules.get("trio.lowlevel"), "in_trio_run", None)
-    return sys.modules["trio"] if in_trio_run is not None and in_trio_run() else None
+    if in_trio_run is None or not in_trio_run():
+        return None
+    _trio = sys.modules["trio"]
+    return _trio
 
 
 def _asyncio_loop() -> AbstractEventLoop:
@@ -58,6 +70,11 @@ def is_being_cancelled_here() -> bool:
         return False
     task = sys.modules["asyncio"].current_task()
     return task is not None and task.cancelling() > 0
+
+
+def is_stopped_here() -> bool:
+    """Return True when the next wait of the current task would be cancelled: by a scope, by a deadline that has passed, or by asyncio."""
+    return anyio.current_effective_deadline() <= anyio.current_time() or is_being_cancelled_here()
 
 
 def clock_here() -> Callable[[], float]:

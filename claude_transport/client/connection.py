@@ -12,12 +12,12 @@ import math
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import anyio
 import anyio.lowlevel
 
-from claude_transport.background import BackgroundTask, HostLoop, clock_here, is_being_cancelled_here
+from claude_transport.background import BackgroundTask, HostLoop, clock_here, is_being_cancelled_here, is_stopped_here
 from claude_transport.client.reports import CloseReport, ended_before_answer, guarded, raised_again, refuse_stray, translated
 from claude_transport.errors import (
     ClaudeTransportError,
@@ -205,6 +205,24 @@ class TimeLimits:
             await task.join()
 
 
+class _AtOnce(NamedTuple):
+    """What a transport does without waiting. Each function returns False when it did nothing; so do those that the transport lacks."""
+
+    connect: Callable[[], bool]
+    write: Callable[[bytes], bool] | None
+    end_input: Callable[[], bool]
+    close: Callable[[], bool]
+
+    @classmethod
+    def of(cls, transport: object) -> Self:
+        return cls(
+            getattr(transport, "connect_now", bool),
+            getattr(transport, "write_now", None),
+            getattr(transport, "end_input_now", bool),
+            getattr(transport, "close_now", bool),
+        )
+
+
 class Connection:
     """The transport of one conversation, its lines, its requests, and the moments of its life.
 
@@ -221,15 +239,16 @@ class Connection:
     __slots__ = (
         "__weakref__",
         "_arrival",
+        "_at_once",
         "_clock",
         "_close_timeout",
         "_closed",
         "_connecting",
+        "_connects_at_once",
         "_conversation",
         "_dropped_tasks",
         "_early",
         "_ended_by_itself",
-        "_ends_now",
         "_given_up",
         "_in_flight",
         "_input_ended",
@@ -240,10 +259,9 @@ class Connection:
         "_start_writer",
         "_time_limits",
         "_transport",
+        "_unwritable",
         "_waiting_bytes",
-        "_write_failure",
         "_write_now",
-        "_writes_now",
         "_writing_over",
         "close_requested",
         "close_timeout",
@@ -267,6 +285,7 @@ class Connection:
         # A transport written for the official SDK expects text, and one message for each write: it may frame each of them.
         self._is_ours = isinstance(transport, Transport)
         self._connecting: anyio.CancelScope | None = None
+        self._connects_at_once = False
         self._given_up = False
         self._closed = False
 
@@ -301,15 +320,14 @@ class Connection:
         self._start_writer: Callable[..., object] | None = None
         self._arrival = Wakeup()
         self._input_ended = False
-        self._write_failure: ClaudeTransportError | None = None
+        self._unwritable: ClaudeTransportError | str = ""  # why no line can be written any more; a text becomes an error when it is needed
         self._writing_over = False
         self._pending: dict[str, PendingRequest] = {}
         self._time_limits = TimeLimits(self._pending)
         self._clock: Callable[[], float] = anyio.current_time
         # Only while the writing task has nothing to do and the input is open: a line must not overtake another one.
         self._write_now: Callable[[bytes], bool] | None = None
-        self._writes_now: Callable[[bytes], bool] | None = getattr(transport, "write_now", None)
-        self._ends_now: Callable[[], bool] | None = getattr(transport, "end_input_now", None)
+        self._at_once = _AtOnce.of(transport)
 
     # The transport
 
@@ -340,16 +358,18 @@ class Connection:
         """
         if self._transport.is_ready():
             return
-        with anyio.CancelScope(deadline=self._clock() + timeout) as scope:
-            self._connecting = scope
-            if self._given_up:
-                scope.cancel()
-            try:
+        try:
+            if self._connects_at_once and not self._given_up and self._at_once.connect():
+                return
+            with anyio.CancelScope(deadline=self._clock() + timeout) as scope:
+                self._connecting = scope
+                if self._given_up:
+                    scope.cancel()
                 await guarded(self._transport.connect())
-            except ClaudeTransportError:
-                raise
-            except Exception as exc:
-                raise CLIConnectionError(f"the transport could not connect: {exc!r}") from exc
+        except ClaudeTransportError:
+            raise
+        except Exception as exc:
+            raise CLIConnectionError(f"the transport could not connect: {exc!r}") from exc
         self._connecting = None  # cancelling a scope that has ended costs as much as a wait
         if scope.cancelled_caught:
             if self._given_up:
@@ -369,6 +389,8 @@ class Connection:
         self._closed = True
         await self._time_limits.end()
         try:
+            if self._at_once.close():
+                return
             with anyio.move_on_after(self._close_timeout, shield=True) as limit:
                 await self._transport.close()
         except (Exception, anyio.get_cancelled_exc_class()) as exc:
@@ -385,6 +407,7 @@ class Connection:
         if self.task is None:
             self.loop = HostLoop()  # this one; `check_loop()` comes first, for a query that was made in another
             self._clock = clock_here()
+            self._connects_at_once = not is_stopped_here()  # else the first wait ends it, and nothing is started
             self.task = BackgroundTask.spawn(live, name=name)
         return self.task
 
@@ -429,10 +452,11 @@ class Connection:
         self.error = error
         self.lost_turns = self._conversation.open_turns
         self._dropped_tasks = dict(self._conversation.background_agents)
-        cause = error or ended_before_answer(self.info)
-        for request in self._pending.values():
-            request.settle(cause)
-        self._fail_writing(self.gone("the conversation has ended"))
+        if self._pending:
+            cause = error or ended_before_answer(self.info)
+            for request in self._pending.values():
+                request.settle(cause)
+        self._fail_writing("the conversation has ended")
 
     def report(self) -> CloseReport:
         """Return how the conversation ended."""
@@ -562,9 +586,9 @@ class Connection:
         is_end = delivery.line is None
         if self._input_ended:
             delivery.settle(None if is_end else InputClosed("end_input() was called: nothing more can be sent"))
-        elif self._write_failure is not None and (not is_end or self._writing_over):
-            delivery.settle(self._write_failure)
-        elif is_end and self._write_now is not None and self._ends_now is not None and self._ends_now():
+        elif self._unwritable and (not is_end or self._writing_over):
+            delivery.settle(self._write_error())
+        elif is_end and self._write_now is not None and self._at_once.end_input():
             self._input_ended, self._write_now = True, None
             delivery.settle(None)
         else:
@@ -600,7 +624,7 @@ class Connection:
     def begin_writing(self, start: Callable[..., object]) -> None:
         """Write from now on. `start` starts the writing task, with the first line that cannot be written at once."""
         self._start_writer = start
-        self._write_now = self._writes_now
+        self._write_now = self._at_once.write
 
     @property
     def is_writing(self) -> bool:
@@ -615,8 +639,8 @@ class Connection:
                 while not self._queue:
                     if self._writing_over:
                         return
-                    if not self._input_ended and self._write_failure is None:
-                        self._write_now = self._writes_now
+                    if not self._input_ended and not self._unwritable:
+                        self._write_now = self._at_once.write
                     await self._arrival.wait()
                 first = self._next_line()
                 self._in_flight = [first]
@@ -656,31 +680,36 @@ class Connection:
             size += len(line_behind)
         return b"".join(lines)
 
-    def _fail_writing(self, error: ClaudeTransportError) -> None:
-        """Settle with `error` every line that is in the queue or being written, and every later one.
+    def _fail_writing(self, why: ClaudeTransportError | str) -> None:
+        """Settle every line that is in the queue or being written, and every later one, with an error that says `why`. The first counts.
 
         The input can still be ended: a peer that takes no line may yet understand that there will be no more.
         """
         self._write_now = None
-        if self._write_failure is None:
-            self._write_failure = error
+        self._unwritable = self._unwritable or why
         in_flight, waiting = self._in_flight, self._queue
         self._queue = ()
         self._waiting_bytes = 0
         for delivery in in_flight:
             # an end that the transport is already at has done all it can: nothing more is read
-            delivery.settle(None if delivery.line is None else self._write_failure)
+            delivery.settle(None if delivery.line is None else self._write_error())
         for delivery in waiting:
             if delivery.line is None and not self._writing_over:
                 self._enqueue(delivery)  # later senders were told of it, so it will not be asked for again
             else:
-                delivery.settle(self._write_failure)
+                delivery.settle(self._write_error())
+
+    def _write_error(self) -> ClaudeTransportError:
+        """Return the error for lines that cannot be written any more."""
+        if isinstance(self._unwritable, str):
+            self._unwritable = self.gone(self._unwritable)
+        return self._unwritable
 
     def stop_writing(self, error: ClaudeTransportError | None = None) -> None:
         """Settle everything, with `error` when nothing has failed before. From now on not even the end of the input is written."""
         self._writing_over = True
         self._start_writer = None
-        self._fail_writing(self._write_failure or error or self.gone("the conversation is closed"))
+        self._fail_writing(error or "the conversation is closed")
         self._arrival.fire()
 
     async def flush(self) -> None:

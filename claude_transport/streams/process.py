@@ -105,8 +105,10 @@ class ProcessConnectable(ByteStreamConnectable):
             WorkingDirectoryError, NotExecutableError, WrongLibcError, SpawnError: the program exists, but cannot be started.
         """
         await anyio.lowlevel.checkpoint()
-        if os.name == "nt":
-            return await self._connect_on_windows()
+        return await self._connect_on_windows() if os.name == "nt" else self.connect_now()
+
+    def connect_now(self) -> ProcessStream:
+        """Do what `connect()` does, without a checkpoint. Not on Windows."""
         mark = new_mark()
         popen: subprocess.Popen[bytes] | None = None
         child: Child | None = None
@@ -158,10 +160,7 @@ class ProcessConnectable(ByteStreamConnectable):
         try:
             return SafePopen(
                 self._command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                bufsize=0,
+                piped=True,
                 cwd=self._cwd,
                 env=environment,
                 user=self._user,
@@ -473,6 +472,18 @@ class _Facts(Mapping[Any, Callable[[], Any]]):
     def __getitem__(self, attribute: Any) -> Callable[[], Any]:
         find = _FACTS[attribute]
         return lambda: find(self._child, self._started_at)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the values that `TransportInfo` has, by its names."""
+        child, status = self._child, self._child.status or ExitStatus()
+        return {
+            "pid": child.pid,
+            "exit_code": status.exit_code,
+            "signal": status.signal,
+            "killed": child.killed,
+            "stderr_tail": child.tail.text,
+            "started_at": self._started_at,
+        }
 
     def __contains__(self, attribute: object) -> bool:
         return attribute in _FACTS

@@ -576,7 +576,7 @@ class StderrTail:
     @property
     def text(self) -> str:
         """The last 64 KiB, decoded as UTF-8 with replacement, without trailing white space."""
-        return b"".join(self._pieces)[-_TAIL_BYTES:].decode("utf-8", "replace").rstrip()
+        return b"".join(self._pieces)[-_TAIL_BYTES:].decode("utf-8", "replace").rstrip() if self._pieces else ""
 
     def feed(self, data: bytes) -> None:
         """Add what was read from the pipe."""

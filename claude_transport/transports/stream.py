@@ -81,6 +81,7 @@ class StreamTransport(Transport):
     """
 
     __slots__ = (
+        "_after_close",
         "_bytes_read",
         "_bytes_written",
         "_close_timeout",
@@ -128,6 +129,7 @@ class StreamTransport(Transport):
         self._decoder = LineDecoder(strict=strict)
         self._tap: Callable[[Sequence[bytes]], Sequence[bytes]] | None = None  # of a subclass that takes or adds lines
         self._last_words: Callable[[], Awaitable[Sequence[bytes]]] | None = None  # what it adds at the end of the stream
+        self._after_close: Callable[[], Awaitable[object]] | None = None  # what it closes after the stream
         self._pending: deque[bytes] | None = None  # lines that `read_messages()` has read and not handed out yet
         self._failures = FailureCount(type(self).__name__)
         self._connect_lock = Turnstile()
@@ -168,12 +170,7 @@ class StreamTransport(Transport):
                 return
             try:
                 with anyio.CancelScope() as self._connecting:
-                    self._stream = await self._connectable.connect()
-                self._is_pipe = hasattr(self._stream, "pour")
-                # some streams can often send without waiting; a subclass may have work of its own to do then
-                if type(self).write is StreamTransport.write and type(self).end_input is StreamTransport.end_input:
-                    self._send_now = getattr(self._stream, "send_whole_now", None)
-                    self._send_eof_now = getattr(self._stream, "send_eof_now", None)
+                    self._use(await self._connectable.connect())
             except OSError as exc:
                 raise CLIConnectionError(f"cannot connect: {exc}") from exc
             finally:
@@ -182,6 +179,31 @@ class StreamTransport(Transport):
             # close() was called meanwhile; it waits for the lock and then closes the stream
             await self._close_stream()
             raise TransportClosed("the transport was closed while it was connecting")
+
+    def connect_now(self) -> bool:
+        """Open the stream if nothing has to be waited for. Returns False when nothing was done: then call `connect()`.
+
+        Raises what `connect()` raises.
+        """
+        open_now = getattr(self._connectable, "connect_now", None)
+        is_own = type(self).connect is StreamTransport.connect  # a subclass may have work of its own to do
+        if open_now is None or not is_own or self._stream is not None or self._closed or self._connect_lock.locked():
+            return False
+        try:
+            stream = open_now()
+        except OSError as exc:
+            raise CLIConnectionError(f"cannot connect: {exc}") from exc
+        if stream is not None:
+            self._use(stream)
+        return stream is not None
+
+    def _use(self, stream: ByteStream) -> None:
+        self._stream = stream
+        self._is_pipe = hasattr(stream, "pour")
+        # some streams can often send without waiting; a subclass may have work of its own to do then
+        if type(self).write is StreamTransport.write and type(self).end_input is StreamTransport.end_input:
+            self._send_now = getattr(stream, "send_whole_now", None)
+            self._send_eof_now = getattr(stream, "send_eof_now", None)
 
     def is_ready(self) -> bool:
         """Return True while the stream is open, and neither it nor the peer is known to be broken or gone."""
@@ -440,11 +462,27 @@ class StreamTransport(Transport):
 
     # Closing.
 
-    async def close(self) -> None:
-        """End the input, wake waiting readers and writers, and release the stream. A cancelled close still closes.
+    def close_now(self) -> bool:
+        """Close the transport if nothing has to be waited for. Returns False when it is not closed: then call `close()`, which waits."""
+        begin = getattr(self._stream, "begin_close", None)
+        if begin is None or self._closed or self._after_close is not None or type(self).close is not StreamTransport.close:
+            return False
+        self._closed = True
+        self._closer = begin()
+        return self._closer is None
 
-        Later calls wait for the first one.
+    async def close(self) -> None:
+        """End the input, wake waiting readers and writers, and release the stream, in bounded time. A cancelled close still closes.
+
+        Later calls wait for the first one. A session store gets 10 seconds more for the rest of the transcript.
         """
+        try:
+            await self._close()
+        finally:
+            if self._after_close is not None:
+                await self._after_close()
+
+    async def _close(self) -> None:
         self._closed = True
         if self._connecting is not None:
             self._connecting.cancel()
@@ -482,8 +520,12 @@ class StreamTransport(Transport):
     @property
     def info(self) -> TransportInfo:
         """What is known about the connection now: address, process and how it ended, as far as there is one, and the counts."""
-        facts: Mapping[Any, Callable[[], Any]] = {} if self._stream is None else self._stream.extra_attributes
-        known: dict[str, Any] = {name: facts[attribute]() for name, attribute in _FACTS.items() if attribute in facts}
+        facts: Any = {} if self._stream is None else self._stream.extra_attributes
+        known: dict[str, Any]
+        if hasattr(facts, "snapshot"):  # of a process, at a quarter of the cost
+            known = facts.snapshot()
+        else:
+            known = {name: facts[attribute]() for name, attribute in _FACTS.items() if attribute in facts}
         return TransportInfo(
             kind=type(self).__name__,
             pgid=known.get("pid"),
@@ -540,7 +582,9 @@ class FailureCount:
             logger.warning("%s: left out a line that holds no message (%s, %d bytes%s)", self._transport, kind, len(failure.raw), so_far)
 
     def counts(self) -> dict[str, Any]:
-        """Return the fields of `TransportInfo` that count left-out lines."""
+        """Return the fields of `TransportInfo` that count left-out lines: none when there were no such lines."""
+        if not self._by_kind:
+            return {}
         oversized = self._by_kind.get("oversized", 0)
         noise = sum(self._by_kind.values()) - oversized
         return {"noise_lines": noise, "malformed_lines": noise - self._by_kind.get("noise", 0), "oversized_lines": oversized}

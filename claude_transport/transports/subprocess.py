@@ -196,6 +196,7 @@ class SubprocessTransport(StreamTransport):
 
         validate_options(options, environment=build_environment(options, environment_now()))
         self._mirror, found, resumed = await prepare_stored(options)
+        self._after_close = self._mirror.close
         try:
             stream = await self._open(resumed, found=found)
         except BaseException:
@@ -207,19 +208,51 @@ class SubprocessTransport(StreamTransport):
         return stream
 
     async def _open(self, options: ClaudeOptions, *, found: FoundSession | None = None) -> ProcessStream | LaunchedStream:
-        client = self._client or Client(initializes=False)
-        plan = functools.partial(
+        # in a thread, because looking for the binary and reading files may meet a slow disk
+        plan = self._planning(options)
+        self._read_options, planned = plan() if self._plans_at_once(options) else await _in_thread(plan)
+        self._accept_plan(planned)
+        payloads = _Payloads()
+        try:
+            if self._mirror is not None:
+                planned = await _privately(planned, found, mirror=self._mirror, payloads=payloads)
+            return await self._connect(planned, payloads)
+        except BaseException:
+            payloads.remove()
+            raise
+
+    def open_now(self) -> ProcessStream | None:
+        """Start the process and return its stream, or None when something has to be waited for. `connect_now()` calls it."""
+        options = self._read_options or self._options
+        is_own = type(self).open is SubprocessTransport.open  # a subclass may open something else
+        if options.session_store is not None or os.name == "nt" or not is_own or not self._plans_at_once(options):
+            return None
+        self._read_options, planned = self._planning(options)()
+        self._accept_plan(planned)
+        payloads = _Payloads()
+        try:
+            return self._process(planned, payloads, mark=new_mark()).connect_now()
+        except BaseException:
+            payloads.remove()
+            raise
+
+    def _plans_at_once(self, options: ClaudeOptions) -> bool:
+        return self._codex is None and _is_quick(options, command=self._command, launcher=self._launcher)
+
+    def _planning(self, options: ClaudeOptions) -> Callable[[], tuple[ClaudeOptions, PlannedLaunch]]:
+        client = self._client
+        return functools.partial(
             _plan,
             options,
             codex=self._codex,
             command=self._command,
             launcher=self._launcher,
             permission_prompt=self._permission_prompt(),
-            trace={name.upper(): value for name, value in client.trace.items()},
+            trace={} if client is None else {name.upper(): value for name, value in client.trace.items()},
         )
-        # else in a thread, because looking for the binary and reading files may meet a slow disk
-        is_quick = self._codex is None and _is_quick(options, command=self._command, launcher=self._launcher)
-        self._read_options, planned = plan() if is_quick else await _in_thread(plan)
+
+    def _accept_plan(self, planned: PlannedLaunch) -> None:
+        """Check that the CLI knows what the launch needs of it, and tell what the plan has to say."""
         launch, self._cli = planned.launch, planned.cli
         if self._cli is not None:
             self._cli_state = read_cli_state(self._cli)
@@ -229,20 +262,12 @@ class SubprocessTransport(StreamTransport):
             require(*needs_of(planned.launch), version=self._cli_version)
         if self._options.pin_cli and self._cli is not None and planned.remote is None:
             pin_cli(self._cli, asked=self._options.cli_path)
-        if launch.initialize and not client.initializes:
+        if launch.initialize and (self._client is None or not self._client.initializes):
             logger.warning(
                 "these options need an initialize request, which this program does not send: %s", ", ".join(sorted(launch.initialize))
             )
         for note in launch.notes:
             logger.info("%s", printable(note))
-        payloads = _Payloads()
-        try:
-            if self._mirror is not None:
-                planned = await _privately(planned, found, mirror=self._mirror, payloads=payloads)
-            return await self._connect(planned, payloads)
-        except BaseException:
-            payloads.remove()
-            raise
 
     async def _find_cli_version(self, *, said: str | None) -> str | None:
         """Return the version that the CLI `said`, or else that of its binary, which is run once for each state of the file."""
@@ -256,24 +281,8 @@ class SubprocessTransport(StreamTransport):
 
     async def _connect(self, planned: PlannedLaunch, payloads: _Payloads) -> ProcessStream | LaunchedStream:
         mark = new_mark()
-        remote = planned.remote is not None
-        launch = planned.for_this_machine(planned.launch if remote else payloads.make(planned.launch), mark=mark)
-        self._env = env = _shared(launch.env)
-        name = "claude" if self._codex is None else "codex"
-        diagnose = functools.partial(_diagnose, cli=None if remote else self._cli, env=env, name=name)
-        process = ProcessConnectable(
-            launch.argv,
-            cwd=launch.cwd,
-            env=env,
-            user=launch.user,
-            on_stderr=without_supervisor(self._on_stderr, mark=mark) if remote else self._on_stderr,
-            close_timeout=self._close_timeout,
-            diagnose=None if remote else diagnose,
-            on_gone=payloads.remove,
-            on_unread=None if self._mirror is None else functools.partial(_take_unread, self._framer, self._mirror),
-            confidential=(self.options, self.confidential),
-        )
-        if not remote:
+        process = self._process(planned, payloads, mark=mark)
+        if planned.remote is None:
             return await process.connect()
         from claude_transport.streams.launched import LaunchedConnectable
 
@@ -284,26 +293,37 @@ class SubprocessTransport(StreamTransport):
             instructions=planned.instructions(mark=mark),
             program=planned.launch.argv[0],
             cwd=planned.launch.cwd,
-            on_banner=lambda line: self._failures(DecodeFailure(kind="noise", error=f"came before {name}", raw=line)),
-            diagnose=diagnose,
+            on_banner=lambda line: self._failures(DecodeFailure(kind="noise", error=f"came before {self._program}", raw=line)),
+            diagnose=functools.partial(_diagnose, cli=None, env=self._env or {}, name=self._program),
         )
         stream = await launched.connect()
         self._cli = CLI(stream.path, planned.launcher.name) if self._command is None else None
         return stream
 
+    def _process(self, planned: PlannedLaunch, payloads: _Payloads, *, mark: str) -> ProcessConnectable:
+        """Return what starts the process on this machine: the CLI, or the client of a launcher to another machine."""
+        is_remote = planned.remote is not None
+        launch = planned.for_this_machine(planned.launch if is_remote else payloads.make(planned.launch), mark=mark)
+        self._env = env = _shared(launch.env)
+        return ProcessConnectable(
+            launch.argv,
+            cwd=launch.cwd,
+            env=env,
+            user=launch.user,
+            on_stderr=without_supervisor(self._on_stderr, mark=mark) if is_remote else self._on_stderr,
+            close_timeout=self._close_timeout,
+            diagnose=None if is_remote else functools.partial(_diagnose, cli=self._cli, env=env, name=self._program),
+            on_gone=payloads.remove,
+            on_unread=None if self._mirror is None else functools.partial(_take_unread, self._framer, self._mirror),
+            confidential=(self.options, self.confidential),
+        )
+
+    @property
+    def _program(self) -> str:
+        return "claude" if self._codex is None else "codex"
+
     def _permission_prompt(self) -> str | None:
         return "stdio" if self._client is not None and "can_use_tool" in self._client.answers else self._options.permission_prompt_tool_name
-
-    async def close(self) -> None:
-        """End the input, and then the process group, in bounded time. A session store gets 10 seconds more for the rest of the transcript.
-
-        Later calls wait for the first one.
-        """
-        try:
-            await super().close()
-        finally:
-            if self._mirror is not None:
-                await self._mirror.close()
 
     @property
     def is_storing(self) -> bool:
@@ -535,10 +555,16 @@ class _Opener(ByteStreamConnectable):
         self._transport = weakref.ref(transport)
 
     async def connect(self) -> ProcessStream | LaunchedStream:
+        return await self._owner().open()
+
+    def connect_now(self) -> ProcessStream | None:
+        return self._owner().open_now()
+
+    def _owner(self) -> SubprocessTransport:
         transport = self._transport()
         if transport is None:  # pragma: no cover - only its own connect() calls this
             raise ReferenceError("the transport is gone")
-        return await transport.open()
+        return transport
 
 
 class _Payloads:

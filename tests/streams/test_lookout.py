@@ -16,10 +16,14 @@ import pytest
 import trio
 
 from claude_transport.streams.inflow import Inflow, Lookout
+from tests.virtual_time import jumping_backends
 
-pytestmark = pytest.mark.parametrize("anyio_backend", ["trio"])
+pytestmark = pytest.mark.parametrize("anyio_backend", [backend for backend in jumping_backends() if backend.id == "trio"])
 
 PATIENCE = 30.0
+
+LINGER = 0.25
+"""Seconds, of a clock that jumps, for which a lookout stays without anything to watch."""
 
 
 class Pipe:
@@ -60,7 +64,7 @@ def add(pipe: Pipe) -> None:
 async def until_heard(pipe: Pipe, *heard: bytes) -> None:
     with anyio.fail_after(PATIENCE):
         while pipe.heard != list(heard):
-            await anyio.lowlevel.checkpoint()
+            await trio.sleep(0.001)
 
 
 def tasks_looking_out() -> int:
@@ -73,7 +77,7 @@ def open_files() -> int:
     return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - a number is enough
 
 
-async def test_one_task_looks_out_for_all_and_ends_with_the_last(pipes: list[Pipe]) -> None:
+async def test_one_task_looks_out_for_all_and_ends_a_moment_after_the_last(pipes: list[Pipe]) -> None:
     before = open_files()
     for pipe in pipes:
         add(pipe)
@@ -88,8 +92,44 @@ async def test_one_task_looks_out_for_all_and_ends_with_the_last(pipes: list[Pip
     for pipe in pipes:
         here().remove_reader(pipe.out)
         here().remove_reader(pipe.out)
+    await trio.sleep(0.9 * LINGER)
+    assert tasks_looking_out() == 1
+    await trio.sleep(0.2 * LINGER)
+    assert tasks_looking_out() == 0
     assert open_files() == before
-    await trio.testing.wait_all_tasks_blocked()
+
+
+async def test_watches_that_follow_each_other_share_a_lookout(pipes: list[Pipe]) -> None:
+    started: list[str] = []
+
+    class Instrument(trio.abc.Instrument):
+        def task_spawned(self, task: trio.lowlevel.Task) -> None:
+            started.append(task.name)
+
+    before = open_files()
+    trio.lowlevel.add_instrument(instrument := Instrument())
+    for number in range(10):  # two and a half times as long as it lingers
+        add(pipes[0])
+        os.write(pipes[0].into, b"word")
+        await until_heard(pipes[0], *[b"word"] * (number + 1))
+        here().remove_reader(pipes[0].out)
+        await trio.sleep(0.5 * LINGER)
+    await trio.sleep(LINGER)
+    trio.lowlevel.remove_instrument(instrument)
+    assert started.count("look out for pipes") == 1
+    assert open_files() == before
+
+
+async def test_a_lookout_in_use_when_its_time_is_over_goes_on(pipes: list[Pipe]) -> None:
+    add(pipes[0])
+    here().remove_reader(pipes[0].out)
+    await trio.sleep(0.5 * LINGER)
+    add(pipes[1])
+    await trio.sleep(LINGER)
+    os.write(pipes[1].into, b"word")
+    await until_heard(pipes[1], b"word")
+    here().remove_reader(pipes[1].out)
+    await trio.sleep(1.1 * LINGER)
     assert tasks_looking_out() == 0
 
 
@@ -115,15 +155,14 @@ async def test_who_was_removed_by_another_in_the_same_moment_is_not_called(pipes
         lookout.add_reader(pipe.out, remove_all, pipe.note_lost)
     await trio.testing.wait_all_tasks_blocked()
     assert len(called) == 1
-    assert tasks_looking_out() == 0
 
 
 async def test_what_cannot_be_looked_out_for_is_refused_and_leaves_nothing(tmp_path: Path, pipes: list[Pipe]) -> None:
     before = open_files()
     with (tmp_path / "file").open("wb") as file:  # epoll takes no ordinary files
         assert not here().add_reader(file.fileno(), pipes[0].read, pipes[0].note_lost)
+    await trio.sleep(1.1 * LINGER)
     assert open_files() == before
-    await trio.testing.wait_all_tasks_blocked()
     assert tasks_looking_out() == 0
     add(pipes[0])
     os.write(pipes[0].into, b"word")
@@ -246,9 +285,8 @@ async def test_pipes_are_read_while_the_system_does_not_let_trio_wait_for_them(p
     assert first.lost == second.lost == 0
     for pipe in (first, second):
         here().remove_reader(pipe.out)
-    with anyio.fail_after(PATIENCE):
-        while tasks_looking_out():
-            await anyio.lowlevel.checkpoint()
+    await trio.sleep(1.1 * LINGER)
+    assert tasks_looking_out() == 0
 
 
 async def test_the_end_of_the_run_is_told_also_when_there_is_no_room_for_a_watch(monkeypatch: pytest.MonkeyPatch) -> None:

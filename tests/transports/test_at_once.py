@@ -1,0 +1,181 @@
+"""`connect_now()` and `close_now()`: a session whose start and end need no waiting takes neither a scope nor a round of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+from children import CAT, SILENT, alive, open_files, pid_of, read_all, until
+
+import claude_transport as ct
+from claude_transport.codex import CodexOptions
+from claude_transport.sessions import InMemorySessionStore
+from claude_transport.streams.process import ProcessStream
+from claude_transport.transport import Client, SessionTerms
+from tests.small_peer import small_peer
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="starting a process on Windows waits")
+
+
+async def test_a_process_is_started_and_released_without_waiting() -> None:
+    before = open_files()
+    transport = ct.SubprocessTransport(command=CAT)
+    assert transport.connect_now()
+    assert transport.is_ready()
+    assert not transport.connect_now()  # it is open
+    with anyio.fail_after(30):
+        await transport.write('{"n":1}')
+        await transport.end_input()
+        assert await read_all(transport) == [{"n": 1}]
+    assert transport.close_now()
+    assert not alive(pid_of(transport))
+    assert not transport.is_ready()
+    assert not transport.close_now()
+    assert transport.info.exit_code == 0
+    await transport.close()
+    with pytest.raises(ct.TransportClosed):
+        await transport.connect()
+    await until(lambda: open_files() <= before)
+
+
+async def test_a_process_that_still_runs_is_ended_by_close() -> None:
+    transport = ct.SubprocessTransport(command=SILENT, close_timeout=0.1)
+    assert transport.connect_now()
+    assert not transport.close_now()
+    with anyio.fail_after(30):
+        await transport.close()
+    assert not alive(pid_of(transport))
+    assert transport.info.killed
+
+
+def test_nothing_is_closed_before_it_is_connected() -> None:
+    assert not ct.SubprocessTransport(command=CAT).close_now()
+
+
+async def test_a_start_that_fails_raises_what_connect_raises(tmp_path: Path) -> None:
+    transport = ct.SubprocessTransport(command=[tmp_path / "missing"])
+    with pytest.raises(ct.CLINotFoundError) as at_once:
+        transport.connect_now()
+    with pytest.raises(ct.CLINotFoundError) as waited:
+        await transport.connect()
+    assert str(at_once.value) == str(waited.value)
+    assert at_once.value.searched == waited.value.searched == (str(tmp_path / "missing"),)
+
+
+@pytest.fixture
+async def peer(tmp_path: Path) -> Path:
+    """A program that was started before: only such a one is started at once."""
+    path = small_peer(tmp_path)
+    with anyio.fail_after(30):
+        async with ct.Query(ct.SubprocessTransport(ct.ClaudeOptions(cli_path=path))):
+            pass
+    transport = ct.SubprocessTransport(ct.ClaudeOptions(cli_path=path))
+    assert transport.connect_now()
+    await transport.close()
+    return path
+
+
+NOT_AT_ONCE: dict[str, Callable[[Path], ct.SubprocessTransport]] = {
+    "a launcher": lambda peer: ct.SubprocessTransport(ct.ClaudeOptions(cli_path=peer), launcher=ct.Launcher.local(["env"])),
+    "a session store": lambda peer: ct.SubprocessTransport(ct.ClaudeOptions(cli_path=peer, session_store=InMemorySessionStore())),
+    "a settings file": lambda peer: ct.SubprocessTransport(ct.ClaudeOptions(cli_path=peer, settings="settings.json")),
+    "Codex": lambda peer: ct.SubprocessTransport(CodexOptions(codex_path=peer)),
+}
+
+
+@pytest.mark.parametrize("what", NOT_AT_ONCE)
+async def test_what_takes_time_is_left_to_connect(what: str, peer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLAUDE_CLI_PATH", str(peer))
+    transport = NOT_AT_ONCE[what](peer)
+    assert not transport.connect_now()
+    assert transport.info.pid is None
+    await transport.close()
+
+
+class Changed(ct.SubprocessTransport):
+    """Notes which of its methods were called."""
+
+    def __init__(self, peer: Path, called: list[str]) -> None:
+        super().__init__(ct.ClaudeOptions(cli_path=peer))
+        self.called = called
+
+
+class ChangesConnect(Changed):
+    async def connect(self) -> None:
+        self.called.append("changed")
+        await super().connect()
+
+
+class ChangesOpen(Changed):
+    async def open(self) -> ProcessStream:
+        self.called.append("changed")
+        stream = await super().open()
+        assert isinstance(stream, ProcessStream)
+        return stream
+
+
+class ChangesClose(Changed):
+    async def close(self) -> None:
+        self.called.append("changed")
+        await super().close()
+
+
+@pytest.mark.parametrize("kind", [ChangesConnect, ChangesOpen, ChangesClose])
+async def test_what_a_subclass_changes_is_called(kind: type[Changed], peer: Path) -> None:
+    called: list[str] = []
+    with anyio.fail_after(30):
+        async with ct.Query(kind(peer, called)):
+            pass
+    assert called == ["changed"]
+
+
+def in_cancelled_scope() -> anyio.CancelScope:
+    scope = anyio.CancelScope()
+    scope.cancel()
+    return scope
+
+
+STOPPED: dict[str, Callable[[], anyio.CancelScope]] = {
+    "a cancelled scope": in_cancelled_scope,
+    "a deadline that has passed": lambda: anyio.move_on_after(-1),
+}
+
+
+@pytest.mark.parametrize("how", STOPPED)
+async def test_a_query_that_is_cancelled_before_its_start_starts_no_process(how: str, peer: Path) -> None:
+    transport = ct.SubprocessTransport(ct.ClaudeOptions(cli_path=peer))
+    with STOPPED[how]() as scope:
+        await ct.Query(transport).start()
+    assert scope.cancelled_caught
+    assert transport.info.pid is None
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_query_whose_task_is_cancelled_before_its_start_starts_no_process(peer: Path) -> None:
+    transport = ct.SubprocessTransport(ct.ClaudeOptions(cli_path=peer))
+
+    async def start() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await ct.Query(transport).start()
+
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.create_task(start())
+    assert transport.info.pid is None
+
+
+async def test_a_query_that_is_given_up_in_the_middle_of_its_start_starts_no_process(peer: Path) -> None:
+    class GivesUp(ct.SubprocessTransport):
+        def attach(self, client: Client) -> SessionTerms:
+            query.abandon()
+            return super().attach(client)
+
+    query = ct.Query(transport := GivesUp(ct.ClaudeOptions(cli_path=peer)))
+    with pytest.raises(ct.TransportClosed), anyio.fail_after(30):
+        await query.start()
+    assert transport.info.pid is None
