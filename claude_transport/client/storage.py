@@ -355,6 +355,7 @@ class Turn:
         """The last whole messages, for `MissingResult.messages`; filled by the storage."""
         self.mailbox: Mailbox = Mailbox()
         """The messages that wait for the reader of this turn; filled by the storage."""
+        self._ready = self.mailbox.ready
 
     @property
     def uuid(self) -> str:
@@ -396,6 +397,8 @@ class Turn:
         return self
 
     async def __anext__(self) -> Message:
+        if self._ready and not self._storage.is_full:  # nearly always: each step here costs as much as storing the message
+            return self._ready.pop()
         mailbox, storage = self.mailbox, self._storage
         while not mailbox.ready:
             if mailbox.runs:
@@ -622,6 +625,7 @@ class AllMessages:
         self._storage = storage
         self._loop = connection.loop
         self._inbox = storage.subscribe()
+        self._ready = self._inbox.ready
         weakref.finalize(self, connection.call, storage.unsubscribe).atexit = False
 
     @property
@@ -640,6 +644,8 @@ class AllMessages:
         return self
 
     async def __anext__(self) -> Message:
+        if self._ready and not self._storage.is_full:  # nearly always: each step here costs as much as storing the message
+            return self._ready.pop()
         inbox, storage = self._inbox, self._storage
         while not inbox.ready:
             if inbox.runs:

@@ -202,10 +202,10 @@ class Child:
 
     def _unwatch_exit(self) -> None:
         watch, self._exit_watch = self._exit_watch, None
-        if self._loop.is_current:
+        if watch is not None and self._loop.is_current:
             if isinstance(watch, FileWatch):
                 watch.end()
-            elif watch is not None:
+            else:
                 watch.cancel()
         pidfd, self._pidfd = self._pidfd, None
         if pidfd is not None:
@@ -295,7 +295,7 @@ class Child:
     def _note_exit(self) -> None:
         if self.status is None:
             self.status = self._peek()
-        if self._loop.is_current and not self.exited.is_set():
+        if not self.exited.is_set() and self._loop.is_current:
             self._exited_at = self._clock()
             self.exited.set()
 
@@ -311,7 +311,7 @@ class Child:
         """Close the child's standard input. A task that waits to write is woken."""
         if not self.input_closed:
             self.input_closed = True
-            self._close_file(0)
+            self._close_file(0, is_here=self._loop.is_current)
 
     def begin_end(self, *, timeout: float) -> BackgroundTask | None:
         """Start to end the child, in at most `timeout` seconds and one more. Return the task that does it; None when the child is gone."""
@@ -432,11 +432,12 @@ class Child:
         self._note_exit()
         self.tail.finish()
         self._unwatch_exit()
-        if self._loop.is_current:
+        is_here = self._loop.is_current
+        if is_here:
             self._stderr_watch.end()
             self._loop_end.release()
         for index in range(3):
-            self._close_file(index)
+            self._close_file(index, is_here=is_here)
         if self._on_gone is not None:
             self._on_gone()
 
@@ -489,7 +490,8 @@ class Child:
         self.killed = self.killed or (count and signum != 0)
         return True
 
-    def _close_file(self, index: int) -> None:
+    def _close_file(self, index: int, *, is_here: bool) -> None:
+        """Close one of the pipes: the input, the output or standard error. `is_here` says whether this is the event loop of the child."""
         file = self._files[index]
         if file.closed:
             return
@@ -497,7 +499,7 @@ class Child:
             self.input_room.close()
         elif index == 1:
             self.inflow.give_back()
-        if self._loop.is_current:
+        if is_here:
             # The loop must forget the number before the system gives it to another file. In a callback of an asyncio loop that is ending,
             # anyio may not find the loop; then all waiting tasks have been cancelled and nothing more is opened.
             with contextlib.suppress(RuntimeError):
