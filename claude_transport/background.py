@@ -163,7 +163,7 @@ class BackgroundTask:
     __slots__ = ("__weakref__", "_at_end", "_finished", "_func", "_is_finished", "_name", "_scope", "_started")
 
     def __init__(self, func: Callable[[], Awaitable[object]], *, name: str, at_end: Callable[[], object] | None = None) -> None:
-        self._func = func
+        self._func: Callable[[], Awaitable[object]] | None = func  # let go at the end: it belongs to an object that knows this task
         self._name = name
         self._at_end = at_end
         self._scope = anyio.CancelScope()
@@ -234,7 +234,8 @@ class BackgroundTask:
         self._started = True
         try:
             with self._scope:
-                await self._func()
+                if self._func is not None:
+                    await self._func()
         except Exception:
             logger.exception("background task %r failed", self._name)
         except (KeyboardInterrupt, SystemExit, BaseExceptionGroup) as exc:
@@ -270,5 +271,6 @@ class BackgroundTask:
             logger.exception("at_end of background task %r failed", self._name)
         finally:
             self._is_finished = True
+            self._func = self._at_end = None
             if self._finished is not None:
                 self._finished.set()

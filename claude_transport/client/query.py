@@ -124,13 +124,14 @@ class Query(Controls):
         check_number("max_buffered_bytes", max_buffered_bytes, positive=True)
         self._make_redactor = functools.partial(redactor_for, transport, confidential=mcp_servers)
         self._failures = CallbackFailures(self._make_redactor)
-        self._mcp = McpServers(mcp_servers, on_failure=self._failures.note, tell=self._tell_for_mcp)
+        self._conversation = Conversation()
+        self._connection = Connection(transport, self._conversation, close_timeout=transport_close_timeout)
+        tell = functools.partial(_tell_for_mcp, self._connection)
+        self._mcp = McpServers(mcp_servers, on_failure=self._failures.note, tell=tell)
         self._questions = Questions(can_use_tool, hooks, on_request, on_error=on_callback_error, mcp=self._mcp, failures=self._failures)
         own = {"agents": agents, "hooks": self._questions.hook_config, "sdkMcpServers": list(self._mcp.names) or None}
         self._fields = check_fields({**said(own), **(initialize or {})})
         self._timeout = initialize_timeout
-        self._conversation = Conversation()
-        self._connection = Connection(transport, self._conversation, close_timeout=transport_close_timeout)
         self._prose: Prose | None = None
         self._storage = Storage(self._connection, max_buffered_bytes=max_buffered_bytes)
         self._compatibility = Compatibility(self._connection, self._conversation)
@@ -710,10 +711,6 @@ class Query(Controls):
         self._storage.note_change()
         return is_wanted
 
-    def _tell_for_mcp(self, name: str, message: dict[str, Any]) -> None:
-        """Send the CLI a message of an MCP server of this program, without waiting for the acknowledgement."""
-        self._connection.tell("mcp_message", server_name=name, message=message)
-
     def _look_for_stalls(self) -> None:
         """Start the task that reports stalls, with the first prompt or message: a turn begins with one of them."""
         if self._vigil is not None and self._tasks is not None and not self._looks_for_stalls and not self._connection.ended.is_set():
@@ -728,19 +725,23 @@ class Query(Controls):
         """Put a `StallEvent` among the messages for each stall. One that kills ends the conversation."""
         conversation = self._conversation
         stall: StallEvent | None = None
-        while stall is None or not stall.killed:
-            await anyio.sleep_until(vigil.next_look(at=self._clock()))
-            suspended = not conversation.is_running or bool(conversation.open_questions) or self._storage.is_full
-            stall = vigil.look(at=self._clock(), bytes_read=self._connection.info.bytes_read, suspended=suspended)
-            if stall is not None:
-                logger.warning("the turn stands still: %s for %.0f s", stall.clock.replace("_", " "), stall.seconds)
-                # for the turn that runs; when none does, for the prompt that waits longest
-                waiting = conversation.open_turns
-                running = tuple(uuid for uuid in waiting if conversation.state_of(uuid) is TurnState.STARTED)
-                self._storage.put([stall], running or waiting[:1])
-        self._connection.cut_off()
-        self._end(stall.as_error())
-        self._cancel_tasks()
+        try:
+            while stall is None or not stall.killed:
+                await anyio.sleep_until(vigil.next_look(at=self._clock()))
+                suspended = not conversation.is_running or bool(conversation.open_questions) or self._storage.is_full
+                stall = vigil.look(at=self._clock(), bytes_read=self._connection.info.bytes_read, suspended=suspended)
+                if stall is not None:
+                    logger.warning("the turn stands still: %s for %.0f s", stall.clock.replace("_", " "), stall.seconds)
+                    # for the turn that runs; when none does, for the prompt that waits longest
+                    waiting = conversation.open_turns
+                    running = tuple(uuid for uuid in waiting if conversation.state_of(uuid) is TurnState.STARTED)
+                    self._storage.put([stall], running or waiting[:1])
+            self._connection.cut_off()
+            self._end(stall.as_error())
+            self._cancel_tasks()
+        finally:
+            # anyio's task group on asyncio keeps the frames of a cancelled task until the garbage collector comes
+            del self, vigil, conversation
 
     # The end
 
@@ -821,6 +822,11 @@ class Query(Controls):
 
     def _explain_prose(self) -> ClaudeTransportError | None:
         return None if self._prose is None else self._prose.error(self._connection.info, self._make_redactor())
+
+
+def _tell_for_mcp(connection: Connection, name: str, message: dict[str, Any]) -> None:
+    """Send the CLI a message of an MCP server of this program, without waiting for the acknowledgement."""
+    connection.tell("mcp_message", server_name=name, message=message)
 
 
 class QueryOptions(TypedDict, total=False):

@@ -435,6 +435,7 @@ class Child:
         is_here = self._loop.is_current
         if is_here:
             self._stderr_watch.end()
+            self._discarding.end()
             self._loop_end.release()
         for index in range(3):
             self._close_file(index, is_here=is_here)

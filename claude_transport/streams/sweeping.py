@@ -95,12 +95,17 @@ class Sweep:
 
     def finish(self) -> None:
         """End the sweep: call `then`, and wake the threads in `wait()`."""
+        then, self._then = self._then, _nothing  # it belongs to an object that knows this sweep
         try:
-            self._then()
+            then()
         except Exception:
             logger.exception("the callback at the end of a sweep failed")
         finally:
             self._over.release()
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 class _Superseded(Exception):

@@ -63,6 +63,7 @@ class FileWatch:
         if self._is_over:
             return
         self._is_over = True
+        self._on_readable = _ignore  # it belongs to an object that knows this watch
         if self._task is not None:
             self._task.cancel()
         elif self._loop is not None:
@@ -130,4 +131,4 @@ async def _wait_for(future: Future[None]) -> None:
 
 
 def _ignore() -> None:
-    """Do nothing: `LoopEnd` is told of the end."""
+    """Do nothing: nothing is watched any more, or `LoopEnd` is told of the end."""
