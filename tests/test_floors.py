@@ -26,6 +26,7 @@ FLOORS = {
     "session_store": 0,
     "winapi": 0,
     "backoff": 1,
+    "alarm": 1,
     "background": 1,
     "locks": 1,
     "prometheus": 1,

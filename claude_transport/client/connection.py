@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Self, cast
 import anyio
 import anyio.lowlevel
 
+from claude_transport.alarm import Alarm
 from claude_transport.background import BackgroundTask, HostLoop, clock_here, is_being_cancelled_here, is_stopped_here
 from claude_transport.client.reports import CloseReport, ended_before_answer, guarded, raised_again, refuse_stray, translated
 from claude_transport.errors import (
@@ -150,59 +151,44 @@ class PendingRequest:
 
 
 class TimeLimits:
-    """Gives up the requests whose time is over. One task looks at all of them, because a timer for each would cost as much as writing it.
-
-    The task starts with a request and sleeps until the earliest deadline. It ends when it wakes up and no request has a deadline.
+    """Gives up the requests whose time is over. One alarm serves all of them, because most are answered long before.
 
     Args:
         pending: the requests that wait, by id.
     """
 
+    __slots__ = ("_alarm", "_next_look", "_pending")
+
     def __init__(self, pending: Mapping[str, PendingRequest]) -> None:
         self._pending = pending
-        self._task: BackgroundTask | None = None
-        self._sleep: anyio.CancelScope | None = None
+        self._alarm: Alarm | None = None
         self._next_look = math.inf
 
     def set(self, request: PendingRequest, deadline: float) -> None:
         """Give up `request` at `deadline`, unless it is settled before. Infinity is no limit."""
         request.limit(deadline)
-        if deadline >= self._next_look:
-            return
-        self._next_look = deadline
-        if self._task is not None:
-            self.look_again()
-        else:
-            # a loop that is ending takes no new task, and cancels the waiting one
-            with contextlib.suppress(RuntimeError):
-                self._task = BackgroundTask.spawn(self._look, name="give up late requests", at_end=self._note_end)
+        if deadline < self._next_look:
+            if self._alarm is None:
+                self._alarm = Alarm(self._look)
+            self._look_at(deadline)
 
-    async def _look(self) -> None:
-        while True:
-            now = anyio.current_time()
-            for request in [request for request in self._pending.values() if request.deadline <= now]:
-                request.settle(None)
-            self._next_look = min([request.deadline for request in self._pending.values() if request.is_open], default=math.inf)
-            if self._next_look == math.inf:
-                return
-            with anyio.CancelScope(deadline=self._next_look) as self._sleep:
-                await anyio.sleep_forever()
-            self._sleep = None
+    def _look(self) -> None:
+        now = clock_here()()
+        for request in [request for request in self._pending.values() if request.deadline <= now]:
+            request.settle(None)
+        self._look_at(min([request.deadline for request in self._pending.values() if request.is_open], default=math.inf))
 
-    def _note_end(self) -> None:
-        self._task = self._sleep = None
-        self._next_look = math.inf
+    def _look_at(self, when: float) -> None:
+        self._next_look = when
+        if self._alarm is not None:
+            with contextlib.suppress(RuntimeError):  # a loop that is ending cancels the waiting task
+                self._alarm.set(when)
 
-    def look_again(self) -> None:
-        """Let the task look which requests wait. It ends when none has a deadline."""
-        if self._sleep is not None:
-            self._sleep.cancel()
-
-    async def end(self) -> None:
-        """End the task, and wait for its end."""
-        if (task := self._task) is not None:
-            task.cancel()
-            await task.join()
+    def end(self) -> None:
+        """Give up nothing any more."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
 
 
 class _AtOnce(NamedTuple):
@@ -387,7 +373,7 @@ class Connection:
         if self._closed:
             return
         self._closed = True
-        await self._time_limits.end()
+        self._time_limits.end()
         try:
             if self._at_once.close():
                 return

@@ -7,6 +7,7 @@ The loop is here: a batch of lines is decoded once, `protocol.conversation` says
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import uuid as uuids
@@ -17,6 +18,7 @@ from typing import Any, Literal, Self, TypedDict, cast
 import anyio
 from anyio.abc import TaskGroup
 
+from claude_transport.alarm import Alarm
 from claude_transport.background import clock_here, start_in
 from claude_transport.client.compatibility import Compatibility
 from claude_transport.client.connection import DEFAULT_CLOSE_TIMEOUT, Connection, Delivery, PendingRequest
@@ -39,7 +41,7 @@ from claude_transport.client.reports import (
 )
 from claude_transport.client.shadowing import Shadowing, check_account
 from claude_transport.client.storage import AllMessages, Storage, Turn
-from claude_transport.client.watchdog import DEFAULT_WATCHDOG, StallEvent, Vigil, Watchdog
+from claude_transport.client.watchdog import DEFAULT_WATCHDOG, Vigil, Watchdog
 from claude_transport.errors import (
     ClaudeTransportError,
     ConfigurationError,
@@ -148,7 +150,7 @@ class Query(Controls):
         self._is_ending = False
         self._opened = Flag()
         self._opening: PendingRequest | None = None
-        self._looks_for_stalls = False
+        self._stalls: Alarm | None = None  # from the first prompt or message to the end
 
     # Start and close
 
@@ -274,7 +276,7 @@ class Query(Controls):
         line = encode_user_message(content, uuid=uuid, priority=priority, client_composed=is_verbatim or None)
         if self._vigil is not None and not conversation.is_running:
             self._vigil.restart(at=self._clock())
-            if not self._looks_for_stalls:
+            if self._stalls is None:
                 self._look_for_stalls()
         conversation.send(uuid, priority=priority, is_command=isinstance(content, str) and content.startswith("/") and not is_verbatim)
         turn = self._storage.open_turn(uuid, conversation)
@@ -619,7 +621,7 @@ class Query(Controls):
                 connection.call_on_close(None)
                 if not connection.close_requested.is_set():
                     await connection.close_requested.wait()
-                if self._questions.open or self._looks_for_stalls or connection.wait_for_background or connection.is_writing:
+                if self._questions.open or connection.wait_for_background or connection.is_writing:
                     self._cancel_tasks()
             finally:
                 await self._close_transport()
@@ -652,16 +654,18 @@ class Query(Controls):
         if not _UNREADABLE.isdisjoint(kinds):
             self._report_unreadable(messages)
         actions = self._conversation.received(messages, kinds)
-        is_first = self._vigil is not None and not self._looks_for_stalls  # a task begins to look for stalls
-        if len(actions) == 1 and isinstance(only := actions[0], Deliver) and not is_first:  # nearly always
+        if len(actions) == 1 and isinstance(only := actions[0], Deliver):  # nearly always
+            if self._stalls is None and self._vigil is not None:
+                self._look_for_stalls()
             return self._storage.put(only.messages, only.turns, lines=lines) or self._failure is not None
         kinds_of_action = set(map(type, actions))
-        if not kinds_of_action <= _NEEDS_NO_TASK or (is_first and Deliver in kinds_of_action):
+        if not kinds_of_action <= _NEEDS_NO_TASK:
             self._due = actions
             return True
         is_enough = self._failure is not None
         for action in actions:
             if isinstance(action, Deliver):
+                self._look_for_stalls()
                 is_enough |= self._storage.put(action.messages, action.turns)
             else:
                 self._perform(action)
@@ -712,36 +716,39 @@ class Query(Controls):
         return is_wanted
 
     def _look_for_stalls(self) -> None:
-        """Start the task that reports stalls, with the first prompt or message: a turn begins with one of them."""
-        if self._vigil is not None and self._tasks is not None and not self._looks_for_stalls and not self._connection.ended.is_set():
-            self._looks_for_stalls = True
-            start_in(self._tasks, self._report_stalls, self._vigil)
+        """Begin to look for stalls, with the first prompt or message: a turn begins with one of them."""
+        if self._vigil is not None and self._stalls is None and not self._connection.ended.is_set():
+            self._stalls = Alarm(self._report_stall)
+            self._look_for_stalls_at(self._vigil.next_look(at=self._clock()))
+
+    def _look_for_stalls_at(self, when: float) -> None:
+        if self._stalls is not None:
+            with contextlib.suppress(RuntimeError):  # the event loop is ending, and the conversation with it
+                self._stalls.set(when)
 
     def _restart_vigil(self) -> None:
         if self._vigil is not None:
             self._vigil.restart(at=self._clock())
 
-    async def _report_stalls(self, vigil: Vigil) -> None:
-        """Put a `StallEvent` among the messages for each stall. One that kills ends the conversation."""
-        conversation = self._conversation
-        stall: StallEvent | None = None
-        try:
-            while stall is None or not stall.killed:
-                await anyio.sleep_until(vigil.next_look(at=self._clock()))
-                suspended = not conversation.is_running or bool(conversation.open_questions) or self._storage.is_full
-                stall = vigil.look(at=self._clock(), bytes_read=self._connection.info.bytes_read, suspended=suspended)
-                if stall is not None:
-                    logger.warning("the turn stands still: %s for %.0f s", stall.clock.replace("_", " "), stall.seconds)
-                    # for the turn that runs; when none does, for the prompt that waits longest
-                    waiting = conversation.open_turns
-                    running = tuple(uuid for uuid in waiting if conversation.state_of(uuid) is TurnState.STARTED)
-                    self._storage.put([stall], running or waiting[:1])
-            self._connection.cut_off()
-            self._end(stall.as_error())
-            self._cancel_tasks()
-        finally:
-            # anyio's task group on asyncio keeps the frames of a cancelled task until the garbage collector comes
-            del self, vigil, conversation
+    def _report_stall(self) -> None:
+        """Look whether the turn has stalled, and put a `StallEvent` among the messages then. One that kills ends the conversation."""
+        conversation, vigil = self._conversation, self._vigil
+        if vigil is None:
+            return
+        suspended = not conversation.is_running or bool(conversation.open_questions) or self._storage.is_full
+        stall = vigil.look(at=self._clock(), bytes_read=self._connection.info.bytes_read, suspended=suspended)
+        if stall is not None:
+            logger.warning("the turn stands still: %s for %.0f s", stall.clock.replace("_", " "), stall.seconds)
+            # for the turn that runs; when none does, for the prompt that waits longest
+            waiting = conversation.open_turns
+            running = tuple(uuid for uuid in waiting if conversation.state_of(uuid) is TurnState.STARTED)
+            self._storage.put([stall], running or waiting[:1])
+        if stall is None or not stall.killed:
+            self._look_for_stalls_at(vigil.next_look(at=self._clock()))
+            return
+        self._connection.cut_off()
+        self._end(stall.as_error())
+        self._cancel_tasks()
 
     # The end
 
@@ -810,6 +817,9 @@ class Query(Controls):
         """Settle everything that is outstanding with one cause, because nothing more will be read. Does nothing the second time."""
         if self._connection.ended.is_set():
             return
+        if self._stalls is not None:
+            self._stalls.cancel()
+            self._stalls = None
         for action in self._due:  # read, but the task that would have done it was cancelled in the same moment
             if not isinstance(action, Start):
                 self._perform(action)

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_chec
 import anyio
 import anyio.lowlevel
 
+from claude_transport.alarm import LINGER, Alarm
 from claude_transport.background import asyncio_loop_here, is_being_cancelled_here, trio_here
 from claude_transport.streams.room import READ_BYTES, PipeRoom
 
@@ -42,9 +43,6 @@ _PACE_BYTES: Final = 512 * 2**10
 
 _LOOK_AGAIN: Final = 0.02
 """Seconds between two looks at pipes that the system does not let trio wait for."""
-
-_LINGER: Final = 0.25
-"""Seconds for which a lookout with nothing to watch waits for the next pipe. To end and start it costs a twentieth of a session."""
 
 
 @runtime_checkable
@@ -460,7 +458,7 @@ class Lookout:
         self._ends: list[Callable[[], object]] = []
         self._epoll: select.epoll | None = None  # set while the task lives
         self._idle_since = 0.0
-        self._lingers = False  # a task waits for the end of an idle lookout
+        self._end_of_idling = Alarm(self._end_idling)
         self.is_over: bool = False
 
     @staticmethod
@@ -534,30 +532,24 @@ class Lookout:
         return self._epoll is not None and not self._watched and not self._ends
 
     def _end_if_idle(self) -> None:
-        """End soon, unless something is watched by then; at once where no task can wait for that."""
-        if self._is_idle and not self._stays_idle():
-            self._end()
-
-    def _stays_idle(self) -> bool:
+        """End soon, unless something is watched by then; at once where there is no time for that."""
+        if not self._is_idle:
+            return
         if self.is_over or not self._trio.lowlevel.in_trio_run():
-            return False
+            self._end()
+            return
         self._idle_since = self._trio.current_time()
-        if not self._lingers:
+        if not self._end_of_idling.is_set:
             try:
-                self._trio.lowlevel.spawn_system_task(self._wait_idle, name="end the lookout for pipes")
+                self._end_of_idling.set(self._idle_since + LINGER)
             except RuntimeError:  # the run takes no new task
-                return False
-            self._lingers = True
-        return True
-
-    async def _wait_idle(self) -> None:
-        try:
-            while self._is_idle and (left := self._idle_since + _LINGER - self._trio.current_time()) > 0:
-                await self._trio.sleep(left)
-            if self._is_idle:
                 self._end()
-        finally:
-            self._lingers = False
+
+    def _end_idling(self) -> None:
+        if self._is_idle and self._trio.current_time() < self._idle_since + LINGER:
+            self._end_of_idling.set(self._idle_since + LINGER)
+        elif self._is_idle:
+            self._end()
 
     def _end(self) -> None:
         epoll, self._epoll = self._epoll, None  # the task ends when it sees this
