@@ -113,7 +113,8 @@ def _store(place: str | None) -> SessionStore | None:
 
 
 async def serve_until_signal(worker: FleetWorker) -> None:
-    """Serve, print the name of the worker, and drain it at the first signal; a second one ends it at once.
+    """Serve, print the name of the worker, and drain it at the first signal; a second one ends it at once. Before the first contact with
+    the broker there is nothing to drain, and the first signal ends it.
 
     Raises:
         CLIConnectionError: the broker cannot be reached.
@@ -127,21 +128,34 @@ async def serve_until_signal(worker: FleetWorker) -> None:
             failures.append(exc)
         tasks.cancel_scope.cancel()
 
+    async def listen() -> None:
+        await anext(signals)
+        asked.set()
+        await anext(signals)
+        tasks.cancel_scope.cancel()
+
+    asked = anyio.Event()
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(serve)
-            await worker.started.wait()
-            write_out(worker.name)
-            await anext(signals)
-            async with anyio.create_task_group() as draining:
-                draining.start_soon(_cut_short, signals, draining.cancel_scope)
+            tasks.start_soon(listen)
+            if await _is_first(worker.started, asked):
+                write_out(worker.name)
+                await asked.wait()
                 await worker.drain()
-                draining.cancel_scope.cancel()
             tasks.cancel_scope.cancel()
     if failures:
         raise failures[0]
 
 
-async def _cut_short(signals: object, scope: anyio.CancelScope) -> None:
-    await anext(signals)  # type: ignore[call-overload] # an async iterator of signals
-    scope.cancel()
+async def _is_first(one: anyio.Event, other: anyio.Event) -> bool:
+    """Wait for either, and return True when `one` is set. What sets them bounds the wait: the broker is not waited for longer than 60 s."""
+
+    async def wait_for(event: anyio.Event) -> None:
+        await event.wait()
+        waiting.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as waiting:
+        waiting.start_soon(wait_for, one)
+        waiting.start_soon(wait_for, other)
+    return one.is_set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,24 @@ async def test_a_worker_from_the_command_line_serves_lists_and_drains(broker: Br
     finally:
         process.kill()
         process.communicate()
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+async def test_a_worker_that_waits_for_its_broker_obeys_a_signal(signum: signal.Signals, tmp_path: Path) -> None:
+    """It would wait for a minute."""
+    with socket.create_server(("127.0.0.1", 0)) as mute:  # it takes connections, and never answers
+        mute.settimeout(30)
+        url = f"redis://127.0.0.1:{mute.getsockname()[1]}/0"
+        arguments = [*PROGRAM, "worker", "--broker", url, "--offline"]
+        with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(tmp_path)) as process:
+            try:
+                connection, _ = await anyio.to_thread.run_sync(mute.accept)  # it waits from now on
+                with connection:
+                    process.send_signal(signum)
+                    out, said = await anyio.to_thread.run_sync(lambda: process.communicate(timeout=10))
+            finally:
+                process.kill()
+    assert (process.returncode, out) == (0, b""), said.decode()
 
 
 async def test_a_worker_from_the_command_line_has_a_name_and_pages(broker: BrokerServer, tmp_path: Path) -> None:
