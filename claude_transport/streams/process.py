@@ -160,7 +160,10 @@ class ProcessConnectable(ByteStreamConnectable):
         try:
             return SafePopen(
                 self._command,
-                piped=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
                 cwd=self._cwd,
                 env=environment,
                 user=self._user,

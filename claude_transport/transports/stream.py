@@ -522,7 +522,7 @@ class StreamTransport(Transport):
         """What is known about the connection now: address, process and how it ended, as far as there is one, and the counts."""
         facts: Any = {} if self._stream is None else self._stream.extra_attributes
         known: dict[str, Any]
-        if hasattr(facts, "snapshot"):  # of a process, at a quarter of the cost
+        if hasattr(facts, "snapshot"):  # a process tells them together, which costs less
             known = facts.snapshot()
         else:
             known = {name: facts[attribute]() for name, attribute in _FACTS.items() if attribute in facts}
