@@ -44,6 +44,7 @@ WORDS: Mapping[str, str] = {
     "hooks": "their names",
     "sessions": "stored ones",
     "control": "their names",
+    "alarm": "calls at a time",
     "background": "tasks of their own",
     "backoff": "delays",
     "locks": "on files",

@@ -14,14 +14,20 @@ from children import CAT, SILENT, alive, open_files, pid_of, read_all, until
 import claude_transport as ct
 from claude_transport.codex import CodexOptions
 from claude_transport.sessions import InMemorySessionStore
+from claude_transport.streams import process, reaping
 from claude_transport.streams.process import ProcessStream
+from claude_transport.streams.sweeping import Sweeper
 from claude_transport.transport import Client, SessionTerms
 from tests.small_peer import small_peer
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="starting a process on Windows waits")
 
 
-async def test_a_process_is_started_and_released_without_waiting() -> None:
+async def test_a_process_is_started_and_released_without_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "proc").mkdir()
+    sweeper = Sweeper(proc=str(tmp_path / "proc"))  # the machine has no new processes, which might belong to the child
+    for module in (process, reaping):
+        monkeypatch.setattr(module, "sweeper", sweeper)
     before = open_files()
     transport = ct.SubprocessTransport(command=CAT)
     assert transport.connect_now()
