@@ -34,7 +34,7 @@ def _ask(bench: Bench) -> Table:
 
 
 def _connect(bench: Bench) -> Table:
-    peer, count = quiet_peer(bench.folder), bench.amount(20, least=20)
+    peer, count = quiet_peer(bench.folder), bench.amount(60, least=60)
     runs = {
         "limit": lambda: limit.spawn_and_wait(peer, count=count),
         "ours": bench.run(ours.connect_and_close, peer, count=count),
