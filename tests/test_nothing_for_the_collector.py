@@ -72,8 +72,8 @@ async def test_a_turn(fake: FakeClaude) -> None:
 
 
 async def test_a_session_with_callbacks_hooks_and_tools(fake: FakeClaude) -> None:
-    async def allow(*_: Any) -> ct.PermissionResultAllow:
-        return ct.PermissionResultAllow()
+    async def allow(*_: Any) -> ct.Allow:
+        return ct.Allow()
 
     async def hook(*_: Any) -> dict[str, Any]:
         return {}
