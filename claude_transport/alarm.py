@@ -48,7 +48,7 @@ class Alarm:
         """Ring at `when`, in the context of this call, and not at the time that was set before. `math.inf` is never.
 
         Raises:
-            RuntimeError: no event loop is running, or it is ending.
+            RuntimeError: no event loop is running, or it takes no new task. (One that is ending may also take it, and never ring.)
         """
         self.cancel()
         if when == math.inf:
@@ -109,7 +109,7 @@ class _Ringer:
 
     def remove(self, alarm: Alarm) -> None:
         self._alarms.pop(alarm, None)
-        if not self._alarms:
+        if not self._alarms and self._is_running:  # else the run is over
             self._idle_since = self._trio.current_time()
             if self._sleep is not None:
                 self._sleep.deadline = min(self._sleep.deadline, self._idle_since + LINGER)

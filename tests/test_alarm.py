@@ -9,6 +9,7 @@ import math
 import anyio
 import pytest
 import trio
+import trio.testing
 
 from claude_transport.alarm import LINGER, Alarm
 from claude_transport.background import clock_here
@@ -149,3 +150,38 @@ async def test_no_task_stays_when_nothing_is_left_to_ring() -> None:
 def test_there_is_none_outside_of_an_event_loop() -> None:
     with pytest.raises(RuntimeError):
         Alarm(print).set(0.0)
+
+
+def test_one_that_is_still_set_when_a_run_of_trio_ends_does_not_ring_and_can_be_cancelled() -> None:
+    rang: list[str] = []
+    alarm = Alarm(lambda: rang.append("alarm"))
+
+    async def main() -> None:
+        alarm.set(trio.current_time() + 3600)
+        await trio.sleep(1)
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    alarm.cancel()
+    assert not alarm.is_set
+    assert rang == []
+
+
+def test_nothing_rings_in_a_run_of_trio_that_is_ending() -> None:
+    rang: list[str] = []
+    alarms = [Alarm(lambda: rang.append("before")), Alarm(lambda: rang.append("meanwhile"))]
+
+    async def last() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            alarms[1].set(trio.current_time())
+            with trio.CancelScope(shield=True):
+                await trio.sleep(7200)
+
+    async def main() -> None:
+        alarms[0].set(trio.current_time() + 3600)
+        trio.lowlevel.spawn_system_task(last)
+        await trio.testing.wait_all_tasks_blocked()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert rang == []

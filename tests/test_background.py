@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import importlib.util
 import logging
 import signal
 import sys
@@ -254,8 +255,13 @@ PARTS: dict[str, dict[str, ModuleType | None]] = {
 
 @pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS)
 async def test_a_module_that_is_imported_in_part_is_not_the_event_loop_that_runs(parts: dict[str, ModuleType | None]) -> None:
-    """Look from a thread, as a finaliser does while another thread imports an event loop."""
+    """Look from a thread, as a finaliser does while another thread imports an event loop. The module is new: it has not met trio yet."""
     loop = HostLoop()
+    spec = importlib.util.find_spec("claude_transport.background")
+    assert spec is not None
+    assert spec.loader is not None
+    new = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(new)
 
     def look() -> None:
         with pytest.MonkeyPatch.context() as patch:
@@ -265,8 +271,10 @@ async def test_a_module_that_is_imported_in_part_is_not_the_event_loop_that_runs
                 patch.setitem(sys.modules, name, module)
             assert not loop.is_current
             assert trio_here() is None
-            with pytest.raises(RuntimeError, match="asyncio is not imported"):
-                HostLoop()
+            assert new.trio_here() is None
+            for kind in (HostLoop, new.HostLoop):
+                with pytest.raises(RuntimeError, match="asyncio is not imported"):
+                    kind()
 
     with anyio.fail_after(30):
         await anyio.to_thread.run_sync(look)
