@@ -14,11 +14,14 @@ import anyio
 import msgspec
 
 from claude_transport.errors import ClaudeTransportError, ConnectionLost, ProcessError, ReplayGap, TransportClosed, TruncatedStream
+from claude_transport.fleet.tables import Tables
 from claude_transport.gateway.door import Allowance, GatewayLimits
 from claude_transport.gateway.session import ServerFields
 from claude_transport.gateway.turned_away import TurnedAway
+from claude_transport.loggers import logger_for
 from claude_transport.printable import printable
 from claude_transport.protocol.fleet import Arrival, Entry, Kind, Owner, SessionEnd
+from claude_transport.protocol.fleet_answers import text_of
 from claude_transport.protocol.fleet_ends import WorkerEnd
 from claude_transport.protocol.fleet_scripts import RELEASE
 from claude_transport.protocol.fleet_takeover import find_setup, without_setup_answers
@@ -27,8 +30,9 @@ from claude_transport.streams.broker import Broker, BrokerCut, Carrier
 from claude_transport.streams.inflow import Wakeup
 from claude_transport.transport import PouredBlocks, Transport
 from claude_transport.transports.subprocess import SubprocessTransport
+from claude_transport.wrappers.redactor import redactor_for
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 LAST_WRITE: Final = 1.0
 """Seconds for input to reach a process that the client ends."""
@@ -38,6 +42,23 @@ LAST_WORDS: Final = 20.0
 
 KEPT_SECONDS: Final = 3600
 """Seconds for which the broker keeps what an ended session has said."""
+
+
+async def release_session(broker: Broker, session: str, token: str, *, ended: bool) -> None:
+    """Give a session back: it has ended, or waits for another worker. A worker that was replaced changes nothing.
+
+    Raises:
+        BrokerCut: the connection was lost.
+        ProtocolError: the broker refused it.
+    """
+    keys = broker.keys
+    where = [keys.meta(session), keys.incoming(session), keys.outgoing(session)]
+    answer = await broker.script(RELEASE, where, [token, "ended" if ended else "live", KEPT_SECONDS * 1000])
+    if ended:
+        await Tables(broker).remove(session)
+        await broker.command("delete", [keys.setup(session)])
+    elif text_of(answer[0]) == "OK":
+        await Tables(broker).hold({session: 0})
 
 
 class HostedSession:
@@ -87,6 +108,8 @@ class HostedSession:
         self._setup: list[bytes] = []
         self._gap: ReplayGap | None = None
         self._is_deaf = False
+        self._is_over = False
+        self._writing = anyio.CancelScope()
 
     # What the worker calls.
 
@@ -154,13 +177,14 @@ class HostedSession:
 
     async def move_away(self) -> None:
         """Wait until no turn runs and no input waits, then let another worker have the session. The caller bounds the wait."""
-        while self.end.busy:
+        while self.end.busy and not self._is_over:
             await self._changed.wait()
         self.leave()
 
     def leave(self) -> None:
-        """Let another worker have the session now. It does not wait."""
+        """Let another worker have the session now, with all input that is not taken yet. It does not wait."""
         self._leaving = True
+        self.end.stop_taking()
         self._bye.set()
 
     # Its life.
@@ -187,6 +211,8 @@ class HostedSession:
                 self._changed.fire()
                 tasks.cancel_scope.cancel()
         finally:
+            self._is_over = True
+            self._changed.fire()
             with anyio.CancelScope(shield=True):
                 await self.transport.close()
                 await self._leave()
@@ -203,26 +229,26 @@ class HostedSession:
 
     async def _feed(self) -> None:
         """Give the process the client's input, once it is written down that it was taken."""
-        for line in self._setup:
-            await self._lease_holds()
-            await self.transport.write(line)
-        while True:
-            call = self.end.take_call()
-            if call is not None:
-                await self._carrier.carry_out(call)
-                continue
-            batch = self.end.to_feed(anyio.current_time())
-            if not batch or self._leaving:
-                await self._changed.wait()
-                continue
-            try:
+        try:
+            for line in self._setup:
+                await self._lease_holds()
+                await self._write(line)
+            while True:
+                call = self.end.take_call()
+                if call is not None:
+                    await self._carrier.carry_out(call)
+                    continue
+                batch = self.end.to_feed(anyio.current_time())
+                if not batch:
+                    await self._changed.wait()
+                    continue
                 for arrival in batch:
                     await self._feed_one(arrival)
-            except TransportClosed:
-                return  # the process has ended, and `_pump()` finds out how
-            self.end.fed()
-            self._carrier.wake()
-            self._changed.fire()
+                self.end.fed()
+                self._carrier.wake()
+                self._changed.fire()
+        except TransportClosed:
+            return  # the process has ended, and `_pump()` finds out how
 
     async def _lease_holds(self) -> None:
         """Wait until the process may get input. A renewal wakes this, and the loss of the session ends it."""
@@ -244,7 +270,15 @@ class HostedSession:
             await self._remember_setup(data)
             merged = self._fields.merged(lines)
             await self._lease_holds()  # the allowance and the broker may have taken long
-            await self.transport.write(data if merged is lines else b"\n".join(merged) + b"\n")
+            await self._write(data if merged is lines else b"\n".join(merged) + b"\n")
+
+    async def _write(self, data: bytes) -> None:
+        """Write to the process, as long as the lease goes on. Raises `ConnectionLost` when it ends and the process has not taken all."""
+        with anyio.CancelScope(deadline=self.end.lease.write_until) as self._writing:
+            await self.transport.write(data)
+        if self._writing.cancelled_caught:
+            message = "the lease was not renewed, and the process did not take its input in the rest of it"
+            raise ConnectionLost(message, code="fleet.broker_lost")
 
     async def _remember_setup(self, data: bytes) -> None:
         """Keep the requests that set the session up, for the worker that comes after this one."""
@@ -282,6 +316,7 @@ class HostedSession:
                     await self._renew_soon.wait()
             if not await self._carrier.carry_out(self.end.renew_call(lease.seconds)):
                 continue
+            self._writing.deadline = lease.write_until
             if self._gap is not None:
                 self.refuse(self._gap)
                 self._gap = None
@@ -291,13 +326,18 @@ class HostedSession:
                 self.stop(SessionEnd(code="lease", error="no client has come back"))
 
     async def _obey_bye(self) -> None:
-        """End the process when the client, the worker or another worker wants it. Input that has arrived gets a second to reach it."""
+        """End the process when the client, the worker or another worker wants it. Input that is for it gets a second to reach it."""
         await self._bye.wait()
-        if self._reason is None and not self._leaving:
+        if self._reason is None:
             with anyio.move_on_after(LAST_WRITE):
-                while any(each.kind != Kind.BYE for each in self.end.unfed):
+                while self._awaits_input:
                     await self._changed.wait()
         await self.transport.close()
+
+    @property
+    def _awaits_input(self) -> bool:
+        """True while input waits for this process: all that has arrived, but of a session that moves only what is taken."""
+        return self.end.owes_feeding if self._leaving else any(each.kind != Kind.BYE for each in self.end.unfed)
 
     async def _pump(self) -> None:
         """Say the output of the process, until its end."""
@@ -328,7 +368,7 @@ class HostedSession:
                 exit_code=info.exit_code,
                 signal=info.signal,
                 killed=info.killed,
-                stderr_tail=info.stderr_tail,
+                stderr_tail=redactor_for(self.transport).text(info.stderr_tail) if info.stderr_tail else "",
                 taken=self.end.fed_number,
             )
         )
@@ -359,18 +399,10 @@ class HostedSession:
         """Say what is left, and give the session back, or end it. A worker that was replaced, or has no broker, does nothing."""
         if self._lost is not None:
             return
-        state = "ended" if self._said_end else "live"
-        keys = self._broker.keys
-        where = [keys.meta(self.id), keys.incoming(self.id), keys.outgoing(self.id)]
         try:
             with anyio.move_on_after(LAST_WORDS):
                 await self._carrier.drain(timeout=LAST_WORDS)
-                await self._broker.script(RELEASE, where, [self.end.token, state, KEPT_SECONDS * 1000])
-                if state == "ended":
-                    await self._broker.command("zrem", keys.sessions, [self.id])
-                    await self._broker.command("delete", [keys.setup(self.id)])
-                else:
-                    await self._broker.command("zadd", keys.sessions, {self.id: 0})
+                await release_session(self._broker, self.id, self.end.token, ended=self._said_end)
         except (BrokerCut, ClaudeTransportError) as exc:
             self._lost = exc if isinstance(exc, ClaudeTransportError) else ConnectionLost(str(exc))
             logger.warning("session %s could not be given back: its lease ends by itself (%s)", self.id, printable(exc))

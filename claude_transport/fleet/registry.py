@@ -12,12 +12,15 @@ import anyio
 import msgspec
 
 from claude_transport.errors import CLIConnectionError, ProtocolError, UsageError
+from claude_transport.loggers import logger_for
 from claude_transport.printable import printable
-from claude_transport.protocol.fleet_placement import NODE_SECONDS
-from claude_transport.streams.broker import Broker, BrokerAddress, BrokerCut, text_of
-from claude_transport.streams.fleet import broker_time, read_nodes, wake_node
+from claude_transport.protocol.fleet import epoch_of
+from claude_transport.protocol.fleet_answers import MALFORMED, count_of, fields_of, session_name, text_of
+from claude_transport.streams.address import check_text
+from claude_transport.streams.broker import Broker, BrokerAddress, BrokerCut
+from claude_transport.streams.fleet import ask_table, broker_time, read_nodes, wake_node
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 _OLDEST: Final = (6, 2)
 _PINGS: Final = 9
@@ -30,7 +33,8 @@ _MOST: Final = 10_000
 class FleetSession(msgspec.Struct, frozen=True, kw_only=True):
     """A session of a fleet: its id, its state, and the worker that has it.
 
-    `state` is `waiting` (no worker has it), `running`, `stopping` or `ended`. `epoch` counts its workers. `client` is False when no client
+    `state` is `waiting` (no worker has it), `running`, `stopping`, `ended`, or `malformed` when the broker holds something else under its
+    name than this library writes. `epoch` counts its workers. `client` is False when no client
     has been there within its lease. `unread` counts entries of the output that the client has not taken, `turns` the turns that run, and
     `stored` those that are over and whose transcript is in the session store.
     """
@@ -92,19 +96,26 @@ class FleetRegistry:
         await self._broker.aclose()
 
     async def sessions(self) -> list[FleetSession]:
-        """Return every session that has not ended, at most 10,000."""
-        rows = await self._ask("zrange", self._broker.keys.sessions, 0, _MOST - 1)
-        now = await self._time()
+        """Return every session that has not ended, at most 10,000. Names in the queue that are those of no session are left out."""
+        keys, now = self._broker.keys, await self._time()
+        rows = [*await self._read("zrange", keys.sessions, 0, _MOST - 1), *await self._read("zrange", keys.queue, 0, _MOST - 1)]
         found = []
-        for row in rows:
-            fields = await self._ask("hgetall", self._broker.keys.meta(text_of(row)))
-            if fields:
-                found.append(_session(text_of(row), {text_of(key): text_of(value) for key, value in fields.items()}, now=now))
-        return found
+        for name in dict.fromkeys(filter(None, map(session_name, rows))):
+            try:
+                fields = fields_of(await self._ask("hgetall", keys.meta(name)))
+                if fields:
+                    found.append(_session(name, fields, now=now))
+            except ProtocolError as exc:
+                if exc.code != MALFORMED:
+                    raise
+                found.append(FleetSession(id=name, state="malformed"))
+        return found[:_MOST]
 
     async def queue_length(self) -> int:
         """Return how many sessions wait for a worker."""
-        return int(await self._ask("zcount", self._broker.keys.sessions, "-inf", await self._time()))
+        keys = self._broker.keys
+        waiting = count_of(await self._read("zcount", keys.sessions, "-inf", await self._time(), default=0))
+        return waiting + count_of(await self._read("zcard", keys.queue, default=0))
 
     async def nodes(self) -> list[FleetNode]:
         """Return every worker that has not said goodbye."""
@@ -117,7 +128,7 @@ class FleetRegistry:
                 labels=tuple(node.labels),
                 age=max(now - node.seen, 0),
                 draining=node.draining,
-                alive=now - node.seen < NODE_SECONDS,
+                alive=node.lives(now),
                 library=node.library,
                 versions=tuple(node.versions),
             )
@@ -152,8 +163,10 @@ class FleetRegistry:
         """Ask the worker of a session to end it. It does so when it renews its lease.
 
         Raises:
+            ConfigurationError: `session` is no text, or one that cannot be sent.
             UsageError: there is no such session.
         """
+        check_text(session, option="session")
         meta = self._broker.keys.meta(session)
         fields = await self._ask("hmget", meta, ["s", "wn"])
         if fields[0] is None:
@@ -161,6 +174,7 @@ class FleetRegistry:
         if text_of(fields[0]) == "new":
             await self._ask("delete", [meta, self._broker.keys.incoming(session), self._broker.keys.outgoing(session)])
             await self._ask("zrem", self._broker.keys.sessions, [session])
+            await self._ask("zrem", self._broker.keys.queue, [session])
             return
         await self._ask("hset", meta, {"x": 1})
         if fields[1] is not None:
@@ -169,6 +183,12 @@ class FleetRegistry:
     async def _time(self) -> float:
         try:
             return await broker_time(self._broker)
+        except BrokerCut as exc:
+            raise CLIConnectionError(f"{self._broker.address}: {exc}", code="fleet.broker_lost") from exc
+
+    async def _read(self, name: str, key: str, *args: Any, default: Any = ()) -> Any:
+        try:
+            return await ask_table(self._broker, name, key, *args, default=default)
         except BrokerCut as exc:
             raise CLIConnectionError(f"{self._broker.address}: {exc}", code="fleet.broker_lost") from exc
 
@@ -201,16 +221,17 @@ def _findings(info: Mapping[str, str], settings: Mapping[str, str]) -> Iterator[
 
 
 def _session(name: str, fields: dict[str, str], *, now: float) -> FleetSession:
-    lease, client = float(fields.get("wu", 0)) / 1000, float(fields.get("cu", 0)) / 1000
+    """Return what the fields of a session say. Raises `ProtocolError` for fields that no script writes."""
+    lease, client = count_of(fields.get("wu", 0)) / 1000, count_of(fields.get("cu", 0)) / 1000
     state = fields.get("s", "")
     shown = "ended" if state == "ended" else "waiting" if lease < now else "stopping" if fields.get("x") == "1" else "running"
     return FleetSession(
         id=name,
         state=shown,
         worker=fields.get("wn", "") if shown != "waiting" else "",
-        epoch=int(fields.get("we", "0").partition(".")[0]),
+        epoch=epoch_of(fields.get("we", "")),
         client=client > now,
-        unread=max(int(fields.get("wo", 0)) - int(fields.get("co", 0)), 0),
-        turns=max(int(fields.get("tt", 0)) - int(fields.get("td", 0)), 0),
-        stored=int(fields.get("ts", 0)),
+        unread=max(count_of(fields.get("wo", 0)) - count_of(fields.get("co", 0)), 0),
+        turns=max(count_of(fields.get("tt", 0)) - count_of(fields.get("td", 0)), 0),
+        stored=count_of(fields.get("ts", 0)),
     )

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import itertools
 import logging
+import os
 import re
 import secrets
 import socket
@@ -22,8 +24,9 @@ import anyio
 import msgspec
 
 from claude_transport.errors import ClaudeTransportError, ConfigurationError, ProtocolError, SessionInUse, UsageError
-from claude_transport.fleet.hosted import KEPT_SECONDS, HostedSession
+from claude_transport.fleet.hosted import HostedSession, release_session
 from claude_transport.fleet.metrics import FleetMetrics
+from claude_transport.fleet.tables import Tables
 from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices, check_answers, thinking_ceiling
 from claude_transport.gateway.door import ANYBODY, Allowance, Door, GatewayLimits, GatewayTokens
 from claude_transport.gateway.health import Hosts, Pages
@@ -31,21 +34,33 @@ from claude_transport.gateway.page_server import PageServer
 from claude_transport.gateway.session import ServerFields
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.launch.options import ClaudeOptions
+from claude_transport.loggers import logger_for
 from claude_transport.printable import printable
 from claude_transport.protocol.fleet import FLEET_VERSIONS, Owner, SessionEnd
+from claude_transport.protocol.fleet_answers import (
+    MALFORMED,
+    bytes_of,
+    count_of,
+    cursor_of,
+    decode_wanted,
+    entry_of,
+    fields_of,
+    text_of,
+    woken_about,
+)
 from claude_transport.protocol.fleet_ends import LEASE_SECONDS, Claimed, WorkerEnd
-from claude_transport.protocol.fleet_placement import NODE_SECONDS, Node, Placed, Placing, Wanted
-from claude_transport.protocol.fleet_scripts import CLAIM, RELEASE
+from claude_transport.protocol.fleet_placement import MAX_NODE_BYTES, NODE_SECONDS, Node, Placed, Placing, Wanted, rank_nodes
+from claude_transport.protocol.fleet_scripts import CLAIM
 from claude_transport.protocol.fleet_secrets import with_secrets
-from claude_transport.protocol.fleet_takeover import setup_lines, takeover_lines
-from claude_transport.streams.address import Address
-from claude_transport.streams.broker import READ_BLOCK, Broker, BrokerAddress, BrokerCut, Carrier, bytes_of, decode_entry, first_of, text_of
-from claude_transport.streams.fleet import broker_time, prove_with, read_nodes, wake_node
+from claude_transport.protocol.fleet_takeover import SETUP_REQUESTS, setup_lines, takeover_lines
+from claude_transport.streams.address import Address, check_text
+from claude_transport.streams.broker import READ_BLOCK, Broker, BrokerAddress, BrokerCut, Carrier, first_of
+from claude_transport.streams.fleet import ask_table, broker_time, prove_with, read_home, read_nodes, wake_node
 from claude_transport.streams.inflow import Wakeup
-from claude_transport.transport import Client, SessionTerms, Transport
+from claude_transport.transport import Client, SessionTerms, Transport, check_transport
 from claude_transport.transports.subprocess import SubprocessTransport
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 DEFAULT_CAPACITY: Final = 8
 
@@ -55,11 +70,11 @@ DEFAULT_DRAIN_TIMEOUT: Final = 30.0
 _BEAT: Final = NODE_SECONDS / 5
 """Seconds between two heartbeats, and between two looks at the queue."""
 
+_TIDY_BEATS: Final = 100
+"""Heartbeats from one removal of what is gone from the tables to the next: five minutes."""
+
 _START_TIMEOUT: Final = 60.0
 """Seconds for a process to start."""
-
-_MAX_WANTED_BYTES: Final = 256 * 2**10
-"""The most bytes of what a client asks for."""
 
 _STORE_PAUSE: Final = 1.0
 """Seconds between two attempts to take a conversation that the store still gives to the worker before."""
@@ -69,6 +84,9 @@ _MAX_KEYS: Final = 500
 
 _LOOKED_AT: Final = 64
 """Waiting sessions that are looked at in one go, beside those that no worker can take."""
+
+_LOOK_PAUSE: Final = 0.01
+"""Seconds between two looks: each client of the broker can wake a worker."""
 
 _MOST_OUT_OF_REACH: Final = 4096
 """The most sessions that no worker can take and behind which others are looked for."""
@@ -92,7 +110,8 @@ class FleetWorker:
             clients may choose these.
         limits: the limits of a `Gateway`, as far as they concern sessions and lines.
         name: the name of this worker; by default the host's with a random end.
-        lease: seconds after which another worker takes the sessions of this one when it is silent.
+        lease: seconds after which another worker takes the sessions of this one when it is silent, at least 1. A process that does not
+            take its input in that time, while the broker takes no renewal, is ended.
         drain_timeout: seconds that running turns get in `drain()`.
         metrics_port: a port for `/metrics` and `/healthz` over plain HTTP, 0 for any free one; None answers no pages. `/healthz` is 200
             while the worker is connected to the broker and does not drain. The pages hold numbers, and need no token.
@@ -126,9 +145,8 @@ class FleetWorker:
         ssl_context: ssl.SSLContext | None = None,
         launch: Callable[[ClaudeOptions], Transport] | None = None,
     ) -> None:
-        _check(capacity=capacity, labels=labels, lease=lease, metrics_port=metrics_port)
-        if command is not None and launch is not None:
-            raise ConfigurationError("command and launch both say what to run: give one of them", option="launch")
+        _check(capacity=capacity, lease=lease, metrics_port=metrics_port)
+        _check_texts(labels=labels, name=name, secrets=secrets, command=command, metrics_host=metrics_host)
         self._address = BrokerAddress(url, ssl_context=ssl_context)
         self._options = options or ClaudeOptions()
         self._capacity = capacity
@@ -142,18 +160,18 @@ class FleetWorker:
         self.name: str = name or _own_name()
         self._lease = float(lease)
         self._drain_timeout = drain_timeout
-        self._launch = launch or _launch_here(self._options, command)
+        self._launch = _launcher(self._options, command=command, launch=launch)
         self.metrics: FleetMetrics = FleetMetrics()
         self._sessions: dict[str, HostedSession] = {}
         self._claiming: set[str] = set()
+        self._starting: dict[str, anyio.CancelScope] = {}
         self._placing = Placing()
         self._told_load = self._out_of_reach = 0
         self._strange_versions: set[int] = set()
         self._draining = False
         self._page_server = None if metrics_port is None else self._pages_at(metrics_host, metrics_port, hosts)
         self._broker: Broker | None = None
-        self._look = anyio.Event()
-        self._fewer = Wakeup()
+        self._look, self._fewer = anyio.Event(), Wakeup()
         self.started: anyio.Event = anyio.Event()
 
     @property
@@ -210,6 +228,7 @@ class FleetWorker:
                 tasks.start_soon(self._read)
                 tasks.start_soon(self._beat)
                 tasks.start_soon(self._take_waiting, tasks)
+                tasks.start_soon(broker.listen, broker.keys.wake(self.name), self._woken)
         finally:
             with anyio.CancelScope(shield=True):
                 with contextlib.suppress(BrokerCut, ClaudeTransportError):
@@ -220,17 +239,21 @@ class FleetWorker:
     async def drain(self, *, timeout: float | None = None) -> None:
         """Take no more sessions, and give each of this worker to another one at a quiet moment. Returns when none is left.
 
+        A session whose process is being started moves at once. Input that is not taken yet is for the next worker.
+
         Args:
             timeout: seconds that running turns get; by default the `drain_timeout` of the worker. Then their sessions move all the same.
         """
         self._draining = True
+        for scope in self._starting.values():
+            scope.cancel()
         with anyio.move_on_after(self._drain_timeout if timeout is None else timeout):
             async with anyio.create_task_group() as tasks:
                 for session in list(self._sessions.values()):
                     tasks.start_soon(session.move_away)
         for session in list(self._sessions.values()):
             session.leave()
-        while self._sessions:
+        while self._sessions or self._claiming:
             await self._fewer.wait()
 
     # The connection to the broker.
@@ -252,14 +275,15 @@ class FleetWorker:
         """Tell the others that this worker lives, and what it runs."""
         assert self._broker is not None  # noqa: S101 - for the type checkers: serve() has set it
         broker = self._broker
-        while True:
+        for beat in itertools.count():
             try:
                 now = await broker_time(broker)
                 await self._tell_load(broker, now)
+                if beat % _TIDY_BEATS == 0:
+                    await Tables(broker).forget_gone(now)
                 if self._sessions:
-                    ends = dict.fromkeys(self._sessions, now + self._lease)
-                    await broker.command("zadd", broker.keys.sessions, ends)
-                self.metrics.waiting_sessions = int(await broker.command("zcount", broker.keys.sessions, "-inf", now))
+                    await Tables(broker).hold(dict.fromkeys(self._sessions, now + self._lease))
+                self.metrics.waiting_sessions = await Tables(broker).count_waiting(now)
                 self.started.set()
             except BrokerCut:
                 await self._reach(broker)
@@ -269,7 +293,7 @@ class FleetWorker:
 
     async def _tell_load(self, broker: Broker, now: float) -> None:
         node = self._node(now)
-        await broker.command("hset", broker.keys.nodes, {self.name: msgspec.json.encode(node)})
+        await Tables(broker).tell(node)
         self._told_load = node.load
 
     async def _reach(self, broker: Broker) -> None:
@@ -280,7 +304,7 @@ class FleetWorker:
         await anyio.sleep(_BEAT / 60)
 
     async def _read(self) -> None:
-        """Read the streams of all sessions, and the stream that wakes this worker."""
+        """Read the streams of all sessions, and the stream with which this worker ends the read that is under way."""
         assert self._broker is not None  # noqa: S101 - as above
         broker, inbox = self._broker, "0-0"
         inbox_key = broker.keys.inbox(self.name)
@@ -294,34 +318,58 @@ class FleetWorker:
             cursors = {key: cursor for key, each in followed.items() if (cursor := each.reads_from) is not None}
             is_complete = len(cursors) == len(followed)
             try:
-                found = await broker.read({inbox_key: inbox, **cursors}, block=READ_BLOCK if is_complete else 0.02)
+                found = await self._read_sound(broker, {inbox_key: inbox, **cursors}, block=READ_BLOCK if is_complete else 0.02)
             except BrokerCut:
                 await self._reach(broker)
                 continue
             for key, rows in found.items():
                 if key == inbox_key:
-                    inbox = rows[-1][0].decode()
-                    self._look.set()
-                    self._look_at(rows)
+                    inbox = cursor_of(rows[-1][0]) or await Tables(broker).clear_inbox(self.name)
                 else:
                     self._hear(followed[key], rows)
 
-    def _look_at(self, rows: Sequence[tuple[bytes, Any]]) -> None:
-        """Note what the wake-ups are about. The lease of a session of this worker is renewed at once: it was asked to stop."""
-        for _, fields in rows:
-            names = text_of(fields.get(b"w", b"")).split()
-            for name in names:
-                if name in self._sessions:
-                    self._sessions[name].renew_soon()
-            self._placing.ask(names)
+    async def _read_sound(self, broker: Broker, cursors: Mapping[str, str], *, block: float) -> dict[str, list[tuple[bytes, Any]]]:
+        """Read streams in one call. A key that is no stream fails the call: it is found by halves, and ends its own session alone."""
+        try:
+            return await broker.read(cursors, block=block)
+        except ProtocolError as exc:
+            if exc.code != MALFORMED:
+                raise
+            if len(cursors) == 1:
+                await self._give_up(broker, next(iter(cursors)), exc)
+                return {}
+        keys = list(cursors)
+        half = len(keys) // 2
+        found: dict[str, list[tuple[bytes, Any]]] = {}
+        for some in (keys[:half], keys[half:]):
+            found |= await self._read_sound(broker, {key: cursors[key] for key in some}, block=0)
+        return found
+
+    async def _give_up(self, broker: Broker, key: str, exc: ProtocolError) -> None:
+        """End the session of a stream that cannot be read. The stream of this worker itself is made anew."""
+        if key == broker.keys.inbox(self.name):
+            await Tables(broker).clear_inbox(self.name)
+        for session in list(self._sessions.values()):
+            if key == broker.keys.incoming(session.id):
+                session.refuse(exc)
+
+    def _woken(self, message: bytes) -> None:
+        """Look at the queue. The lease of a session of this worker is renewed at once: it was asked to stop."""
+        names = woken_about(message)
+        for name in names:
+            if name in self._sessions:
+                self._sessions[name].renew_soon()
+        self._placing.ask(names)
+        self._look.set()
 
     def _hear(self, session: HostedSession, rows: Sequence[tuple[bytes, Any]]) -> None:
         try:
-            entries = [decode_entry(*row) for row in rows]
+            session.hear([entry_of(*row) for row in rows])
         except ProtocolError as exc:
             session.refuse(exc)
-            return
-        session.hear(entries)
+        except Exception:  # an unknown fault of one session must not end the others
+            logger.exception("reading for session %s failed", session.id)
+            session.refuse(ProtocolError("the input of the session cannot be read", code=MALFORMED))
 
     # Taking sessions.
 
@@ -339,15 +387,16 @@ class FleetWorker:
                 continue
             except ClaudeTransportError as exc:
                 logger.warning("the queue cannot be read: %s", printable(exc))
+            await anyio.sleep(_LOOK_PAUSE)
 
     async def _look_once(self, broker: Broker, tasks: Any) -> None:
         """Claim the waiting sessions that are for this worker, and wake the workers that the others are for."""
-        from coredis import PureToken
-
-        now = await broker_time(broker)
-        count = _LOOKED_AT + self._out_of_reach
-        rows = await broker.command("zrange", broker.keys.sessions, 0, now, sortby=PureToken.BYSCORE, offset=0, count=count)
-        waiting = [name for row in rows if (name := text_of(row)) not in self._sessions and name not in self._claiming]
+        now, tables = await broker_time(broker), Tables(broker)
+        more = await tables.admit()
+        names, more_behind = await tables.waiting(now, count=_LOOKED_AT + self._out_of_reach)
+        if more or more_behind:
+            self._look.set()
+        waiting = [name for name in names if name not in self._sessions and name not in self._claiming]
         placed = await self._place(broker, waiting, now)
         for session, wanted in placed.claims:
             self._claiming.add(session)
@@ -360,10 +409,10 @@ class FleetWorker:
     async def _place(self, broker: Broker, waiting: Sequence[str], now: float) -> Placed:
         """Read what the waiting sessions want and what the other workers have, and place the sessions."""
         for name in self._placing.unknown(waiting):
-            data = await broker.command("hget", broker.keys.meta(name), "q")
-            wanted = None if data is None else decode_wanted(bytes_of(data))
+            wanted = await self._wanted(broker, name)
             if wanted is None:
-                await broker.command("zrem", broker.keys.sessions, [name])
+                await Tables(broker).remove(name)
+                self._look.set()  # it may have kept others from being seen
             elif wanted.version in FLEET_VERSIONS:
                 self._placing.learn(name, wanted)
             else:
@@ -371,11 +420,21 @@ class FleetWorker:
         others = [node for node in await read_nodes(broker) if node.id != self.name] if waiting else []
         homes = {}
         for workspace in self._placing.workspaces():
-            home = await broker.command("hget", broker.keys.homes, workspace)
+            home = await read_home(broker, workspace)
             if home is not None:
-                homes[workspace] = text_of(home)
+                homes[workspace] = home
         self._pass_over(len(self._placing.unknown(waiting)) + self._placing.count_out_of_reach([*others, self._node(now)]))
         return self._placing.place(self._node(now), others, now=now, homes=homes)
+
+    async def _wanted(self, broker: Broker, session: str) -> Wanted | None:
+        """Return what a session wants; None for what no client has written."""
+        try:
+            data = await broker.command("hget", broker.keys.meta(session), "q")
+        except ProtocolError as exc:
+            if exc.code != MALFORMED:
+                raise
+            return None
+        return None if data is None else decode_wanted(bytes_of(data))
 
     def _pass_over(self, out_of_reach: int) -> None:
         """Look further down the queue from now on, past the sessions that no worker can take."""
@@ -398,6 +457,8 @@ class FleetWorker:
             await self._claim_and_run(self._broker, session, wanted)
         except (BrokerCut, ClaudeTransportError) as exc:
             logger.warning("session %s could not be served: %s", session, printable(exc))
+            if getattr(exc, "code", "") == MALFORMED:
+                await self._forget(self._broker, session)
         except Exception:  # an unknown fault of one session must not end the others
             logger.exception("serving session %s failed", session)
         finally:
@@ -406,6 +467,14 @@ class FleetWorker:
             self._look.set()
             self._fewer.fire()
 
+    async def _forget(self, broker: Broker, session: str) -> None:
+        """Remove a session whose keys hold what no end has written: no worker can run it. Its client gets `fleet.gone`."""
+        keys = broker.keys
+        logger.warning("session %s is removed: its keys hold what no end of a fleet has written", session)
+        with contextlib.suppress(BrokerCut, ClaudeTransportError):
+            await Tables(broker).remove(session)
+            await broker.command("unlink", [keys.meta(session), keys.incoming(session), keys.outgoing(session), keys.setup(session)])
+
     async def _claim_and_run(self, broker: Broker, session: str, wanted: Wanted) -> None:
         keys = broker.keys
         where = [keys.meta(session), keys.incoming(session), keys.outgoing(session)]
@@ -413,27 +482,70 @@ class FleetWorker:
         answer = await broker.script(CLAIM, where, [nonce, self.name, int(self._lease * 1000)])
         word = text_of(answer[0])
         if word in ("GONE", "ENDED"):
-            await broker.command("zrem", keys.sessions, [session])
+            await Tables(broker).remove(session)
+        if word == "HELD":
+            await Tables(broker).hold_off(session, now=await broker_time(broker), left=count_of(answer[2]) / 1000)
         if word != "OK":
             return
-        fields = {text_of(key): text_of(value) for key, value in zip(answer[1][::2], answer[1][1::2], strict=True)}
+        fields = fields_of(answer[1])
         claimed = Claimed.from_fields(fields)
-        await broker.command("zadd", keys.sessions, {session: await broker_time(broker) + self._lease})
+        await Tables(broker).hold({session: await broker_time(broker) + self._lease})
         end = WorkerEnd(claimed, asked_at=asked_at, lease=self._lease, max_line_bytes=self._limits.line_bytes)
         carrier = Carrier(broker, session, end, patience=self._lease, on_change=bool)
         self.metrics.claimed["takeover" if claimed.is_takeover else "new"] += 1
         try:
             allowance = self._door.allowance(self._owner_of(session, fields))
             with _counted(allowance):
-                async with _renewed(carrier, end):
-                    hosted, conversation = await self._start(broker, session, end, carrier, wanted, fields)
-                await self._host(broker, hosted, conversation, claimed, wanted)
+                started = await self._start(broker, session, end, carrier, wanted, fields)
+                if started is not None:
+                    await self._host(broker, *started, claimed, wanted)
         except TurnedAway as exc:
             self.metrics.ended[exc.reason] += 1
             end.say_end(SessionEnd(code=exc.reason, error=str(exc), retryable=exc.retryable))
             await carrier.drain(timeout=self._lease)
-            await broker.script(RELEASE, where, [end.token, "ended", KEPT_SECONDS * 1000])
-            await broker.command("zrem", keys.sessions, [session])
+            await release_session(broker, session, end.token, ended=True)
+
+    async def _start(
+        self, broker: Broker, session: str, end: WorkerEnd, carrier: Carrier, wanted: Wanted, fields: Mapping[str, str]
+    ) -> tuple[HostedSession, _Conversation] | None:
+        """Start the process while the lease is kept. A worker that drains, or is cancelled, gives the session back: then it returns None.
+
+        Raises:
+            TurnedAway: this worker does not run the session, or its process cannot be started.
+        """
+        with anyio.CancelScope() as scope:
+            self._starting[session] = scope
+            if self._draining:
+                scope.cancel()
+            try:
+                async with _renewed(carrier, end):
+                    return await self._start_process(broker, session, end, carrier, wanted, fields)
+            except BaseException as exc:
+                if not isinstance(exc, Exception):
+                    await self._give_back(broker, session, end, wanted)
+                raise
+            finally:
+                del self._starting[session]
+        return None
+
+    async def _give_back(self, broker: Broker, session: str, end: WorkerEnd, wanted: Wanted) -> None:
+        """Let another worker have a session that has no process yet, also when this call is cancelled."""
+        with anyio.CancelScope(shield=True):
+            try:
+                await release_session(broker, session, end.token, ended=False)
+            except (BrokerCut, ClaudeTransportError) as exc:
+                logger.warning("session %s could not be given back: its lease ends by itself (%s)", session, printable(exc))
+        await self._wake_another(broker, session, wanted)
+
+    async def _wake_another(self, broker: Broker, session: str, wanted: Wanted) -> None:
+        """Wake the best worker for a session that was given back: this one ends. Otherwise it is found with a heartbeat, seconds later."""
+        self._draining = True
+        with anyio.CancelScope(shield=True), contextlib.suppress(BrokerCut, ClaudeTransportError):
+            now = await broker_time(broker)
+            await self._tell_load(broker, now)  # or others would leave the session to this worker
+            ranked = rank_nodes([node for node in await read_nodes(broker) if node.id != self.name], wanted, now=now)
+            if ranked:
+                await wake_node(broker, ranked[0].id, about=(session,))
 
     async def _host(self, broker: Broker, hosted: HostedSession, conversation: _Conversation, claimed: Claimed, wanted: Wanted) -> None:
         try:
@@ -445,19 +557,25 @@ class FleetWorker:
             self.metrics.bytes["out"] += hosted.bytes_out
             if hosted.lost_code is not None:
                 self.metrics.lost[hosted.lost_code] += 1
+                if hosted.lost_code == MALFORMED:
+                    await self._forget(broker, hosted.id)
             else:
                 self.metrics.ended[hosted.ended] += 1
+                if hosted.ended == "moved":
+                    await self._wake_another(broker, hosted.id, wanted)
 
     async def _prepare_and_run(
         self, broker: Broker, hosted: HostedSession, conversation: _Conversation, claimed: Claimed, wanted: Wanted
     ) -> None:
         keys, session = broker.keys, hosted.id
         if wanted.workspace:
-            await broker.command("hset", keys.homes, {wanted.workspace: self.name})
+            await Tables(broker).keep_home(wanted.workspace, self.name)
         await broker.command("hset", keys.meta(session), {"sid": conversation.id})
         self._sessions[session] = hosted
         self._claiming.discard(session)
-        await wake_node(broker, self.name, about=(self.name,))  # the read under way does not have its stream
+        if self._draining:
+            hosted.leave()
+        await Tables(broker).end_read(self.name)  # the one under way does not have its stream
         info = hosted.transport.info
         owner = Owner(
             node=self.name,
@@ -474,15 +592,15 @@ class FleetWorker:
             return
         self.metrics.uncertain += claimed.uncertain
         logger.info("session %s is taken over, with %d uncertain turns", session, claimed.uncertain)
-        kept = await broker.command("hgetall", keys.setup(session))
-        setup = setup_lines({text_of(key): bytes_of(value) for key, value in kept.items()})
+        kept = await ask_table(broker, "hmget", keys.setup(session), SETUP_REQUESTS, default=())
+        setup = setup_lines({name: bytes_of(line) for name, line in zip(SETUP_REQUESTS, kept, strict=False) if line is not None})
         notice = takeover_lines(owner, resumed=conversation.resumed, conversation=conversation.id)
         await hosted.run(owner, notice=notice, setup=setup)
 
-    async def _start(
+    async def _start_process(
         self, broker: Broker, session: str, end: WorkerEnd, carrier: Carrier, wanted: Wanted, fields: Mapping[str, str]
     ) -> tuple[HostedSession, _Conversation]:
-        """Start the process. Raises `TurnedAway` for a session that this worker does not run."""
+        """Start the process. Raises `TurnedAway` for a session that this worker does not run, and for whatever keeps it from starting."""
         options = self._chosen(wanted)
         client = Client(answers=check_answers(wanted.answers), trace=trace_of(wanted.trace))
         try:
@@ -491,9 +609,9 @@ class FleetWorker:
                 transport, terms = await self._connected(conversation.options, client)
         except TurnedAway:
             raise
-        except (ClaudeTransportError, TimeoutError) as exc:
-            logger.warning("the process of session %s could not be started: %s", session, printable(exc))
-            raise TurnedAway("start", f"the process could not be started ({getattr(exc, 'code', 'timeout')})") from exc
+        except Exception as exc:  # whatever the program's own `launch` or session store raises
+            logger.warning("the process of session %s could not be started", session, exc_info=exc)
+            raise TurnedAway("start", _why_not_started(exc, worker=self.name)) from exc
         hosted = HostedSession(
             broker,
             session,
@@ -517,12 +635,12 @@ class FleetWorker:
         """Start a process. Waits for a store in which the worker before still holds the session; the caller bounds that."""
         while True:
             transport = self._launch(options)
+            check_transport(transport, of="FleetWorker", option="launch")
             try:
                 terms = transport.attach(client)
                 await transport.connect()
             except BaseException as exc:
-                with anyio.CancelScope(shield=True):
-                    await transport.close()
+                await _closed(transport)
                 if not isinstance(exc, SessionInUse):
                     raise
             else:
@@ -540,22 +658,71 @@ class FleetWorker:
         raise TurnedAway("auth", "a token is needed, or this one is not accepted")
 
 
-def _launch_here(options: ClaudeOptions, command: Sequence[str] | None) -> Callable[[ClaudeOptions], Transport]:
-    SubprocessTransport(options, command=command)  # raises now what would fail for every session
+async def _closed(transport: Transport) -> None:
+    """Close a transport that did not connect. An error of that says less than what kept it from connecting."""
+    with anyio.CancelScope(shield=True):
+        try:
+            await transport.close()
+        except Exception as exc:  # noqa: BLE001 - a program's own transport may raise anything
+            logger.info("a transport that did not connect could not be closed: %s", printable(exc))
+
+
+def _why_not_started(exc: Exception, *, worker: str) -> str:
+    """Return what a client is told. The text of the error stays in the log of the worker: it may hold a secret of that machine."""
+    cause = first_of(exc)
+    named = f"{type(cause).__name__}, {cause.code}" if isinstance(cause, ClaudeTransportError) else type(cause).__name__
+    return f"the process could not be started on the worker {worker} ({named}); its log says more"
+
+
+def _launcher(
+    options: ClaudeOptions, *, command: Sequence[str] | None, launch: Callable[[ClaudeOptions], Transport] | None
+) -> Callable[[ClaudeOptions], Transport]:
+    """Return what makes the transport of a session. Raises `ConfigurationError` for what would fail for every session."""
+    if launch is not None:
+        if command is not None:
+            raise ConfigurationError("command and launch both say what to run: give one of them", option="launch")
+        return launch
+    SubprocessTransport(options, command=command)
     return partial(SubprocessTransport, command=command)
 
 
-def _check(*, capacity: object, labels: object, lease: object, metrics_port: object) -> None:
+def _check(*, capacity: object, lease: object, metrics_port: object) -> None:
     """Raise `ConfigurationError` for a value that cannot be used."""
     if isinstance(capacity, bool) or not isinstance(capacity, int) or not 0 < capacity <= _MAX_KEYS:
         raise ConfigurationError(f"capacity must be a whole number from 1 to {_MAX_KEYS}, not {capacity!r}", option="capacity")
-    if isinstance(labels, str) or not isinstance(labels, Iterable) or not all(isinstance(label, str) for label in labels):
-        raise ConfigurationError("labels is not a list of texts: give a list such as ['gpu']", option="labels")
     if not isinstance(lease, int | float) or isinstance(lease, bool) or not lease >= 1:
         raise ConfigurationError(f"lease must be at least 1 second, not {lease!r}", option="lease")
     is_port = isinstance(metrics_port, int) and not isinstance(metrics_port, bool) and 0 <= metrics_port < 2**16
     if metrics_port is not None and not is_port:
         raise ConfigurationError(f"metrics_port must be a number from 0 to 65535, not {metrics_port!r}", option="metrics_port")
+
+
+def _check_texts(*, labels: object, name: object, secrets: object, command: object, metrics_host: object) -> None:
+    """Raise `ConfigurationError` for a text that the broker, the system or a process cannot get."""
+    if isinstance(labels, str) or not isinstance(labels, Iterable) or not all(isinstance(label, str) for label in labels):
+        raise ConfigurationError("labels is not a list of texts: give a list such as ['gpu']", option="labels")
+    check_text(metrics_host, option="metrics_host")
+    for option, values in (("labels", labels), ("name", () if name is None else (name,))):
+        for value in values:
+            check_text(value, option=option)
+    if sum(len(str(each).encode()) for each in (name or "", *labels)) > MAX_NODE_BYTES // 8:  # JSON may make six bytes of one
+        raise ConfigurationError(f"the labels and the name may have up to {MAX_NODE_BYTES // 8} bytes in all", option="labels")
+    for option, texts in (("secrets", _parts_of(secrets)), ("command", command or ())):
+        if not isinstance(texts, Iterable) or not all(isinstance(each, str) and _fits_a_process(each) for each in texts):
+            raise ConfigurationError(f"{option} holds something that no process can get: give texts without zero bytes", option=option)
+
+
+def _parts_of(mapping: object) -> list[object]:
+    """Return the names and the values of a mapping, or of None."""
+    return [each for pair in mapping.items() for each in pair] if isinstance(mapping, Mapping) else [] if mapping is None else [mapping]
+
+
+def _fits_a_process(text: str) -> bool:
+    """Return whether a process can get `text` as an argument or in its environment. Bytes that are no UTF-8 are half surrogates, too."""
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
 
 
 class _Conversation(msgspec.Struct, frozen=True):
@@ -627,21 +794,6 @@ _TRACE_VALUE: Final = re.compile(r"[\x20-\x7e]{1,512}")
 def trace_of(trace: Mapping[str, str]) -> dict[str, str]:
     """Return the trace context of a client. Only these two names: they become environment variables of the process."""
     return {name: value for name in _TRACE_FIELDS if _TRACE_VALUE.fullmatch(value := trace.get(name, ""))}
-
-
-class _Versioned(msgspec.Struct):
-    version: int = 1
-
-
-def decode_wanted(data: bytes) -> Wanted | None:
-    """Return what a session needs; None for what no client has written. Of a version that is not known, it has the version only."""
-    if len(data) > _MAX_WANTED_BYTES:
-        return None
-    try:
-        version = msgspec.json.decode(data, type=_Versioned).version
-        return msgspec.json.decode(data, type=Wanted) if version in FLEET_VERSIONS else Wanted(version=version)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
 
 
 def _own_name() -> str:

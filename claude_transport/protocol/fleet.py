@@ -589,6 +589,11 @@ class Lease:
         return now < self._until
 
     @property
+    def write_until(self) -> float:
+        """When a write that has begun has to be over: after half of the margin. The other half is for a clock that goes too slow."""
+        return self._until + self._margin / 2
+
+    @property
     def renew_at(self) -> float:
         """When to renew it: after a third of its time."""
         return self._asked_at + self.seconds / 3

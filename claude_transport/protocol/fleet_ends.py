@@ -7,7 +7,6 @@ carries out a `sync_call()` before anything else. Entries that were read go to `
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeVar
@@ -15,6 +14,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from claude_transport.errors import ProtocolError
+from claude_transport.protocol.claude_turns import LIFE, STATE, UnreadPrompts, is_idle, is_prompt, is_result
 from claude_transport.protocol.fleet import (
     DEFAULT_KEEP_BYTES,
     DEFAULT_WINDOW_BYTES,
@@ -41,6 +41,7 @@ from claude_transport.protocol.fleet import (
     Taken,
     raise_refusal,
 )
+from claude_transport.protocol.fleet_answers import count_of
 
 FEED_BYTES: Final = 64 * 2**10
 """Bytes that a worker takes at once. It takes more when the process has received them."""
@@ -51,79 +52,22 @@ LEASE_SECONDS: Final = 15.0
 LEASE_MARGIN: Final = 3.0
 """Seconds before the end of its lease at which a worker stops to feed its process, at most a quarter of the lease.
 
-A write that has begun ends in this time, and the clock of the worker may go too slow by as much as is left of it.
+A write that has begun is cut after half of this time, unless the lease is renewed meanwhile. So it needs no longest time of its own, and a
+lease may be short. The clock of the worker may go too slow by the other half.
 """
 
 _FOR_EACH_PROCESS: Final = (Kind.EOF, Kind.BYE)
 """Entries that the process of each worker gets, also when an earlier one had them."""
 
-_PROMPT: Final = re.compile(rb'"type"\s*:\s*"user"')
-_RESULT: Final = re.compile(rb'"type"\s*:\s*"result"')
-_STATE: Final = b'"session_state_changed"'
-_IDLE: Final = re.compile(rb'"state"\s*:\s*"idle"')
-
-
-_LIFE: Final = b'"command_lifecycle"'
-_LIFE_OF: Final = re.compile(rb'"command_uuid"\s*:\s*"([^"\\\\]{1,64})"')
-
-_MOST_UNREAD: Final = 10_000
-"""Prompts that are remembered as not read. More of them count as read: the process is not idle for a long time then."""
-
 
 def _prompt_lines(arrival: Arrival) -> list[bytes]:
     """Return the lines of what has arrived with which a turn begins."""
-    return [line for line in arrival.data.split(b"\n") if _PROMPT.search(line)] if arrival.kind == Kind.DATA else []
+    return [line for line in arrival.data.split(b"\n") if is_prompt(line)] if arrival.kind == Kind.DATA else []
 
 
 def _prompts_in(arrival: Arrival) -> int:
     """Return how many turns begin with what has arrived."""
     return len(_prompt_lines(arrival))
-
-
-class _Line(msgspec.Struct):
-    type: str = ""
-    uuid: str = ""
-
-
-def _read(line: bytes) -> _Line:
-    """Return what is needed of a line; nothing of one that cannot be read."""
-    try:
-        return msgspec.json.decode(line, type=_Line)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return _Line()
-
-
-class _Unread:
-    """The prompts that the process may not have read when it says that it is idle. Its state `idle` does not end their turns.
-
-    A process that names prompts by their `uuid` says so when it has read one. Any other prompt counts as read with the next result: a
-    client often sends the next prompt with a result, and `idle` follows some milliseconds later.
-    """
-
-    def __init__(self) -> None:
-        self._keys: dict[bytes, None] = {}
-        self._count = 0
-        self._names_prompts = False
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def add(self, line: bytes) -> None:
-        """Note a prompt for the process."""
-        uuid = _read(line).uuid.encode("utf-8", "replace")
-        self._count += 1
-        if len(self._keys) < _MOST_UNREAD:
-            self._keys[uuid or b"#%d" % self._count] = None
-
-    def named(self, line: bytes) -> None:
-        """Note a line of the process about the life of a prompt."""
-        if found := _LIFE_OF.search(line):
-            self._names_prompts = True
-            self._keys.pop(found[1], None)
-
-    def result(self) -> None:
-        """Note a result."""
-        self._keys = {key: None for key in self._keys if self._names_prompts and not key.startswith(b"#")}
 
 
 class FleetEnd:
@@ -273,24 +217,21 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Claimed:
         """Read the hash of a session. Raises `ProtocolError` for fields that no script writes."""
-        try:
-            return cls(
-                token=str(fields["we"]),
-                in_taken=int(fields["wi"]),
-                in_token=str(fields["ce"]),
-                out_last=int(fields["wo"]),
-                out_taken=int(fields["co"]),
-                turns_begun=int(fields.get("tt", 0)),
-                turns_over=int(fields.get("td", 0)),
-                turns_stored=int(fields.get("ts", 0)),
-            )
-        except (KeyError, ValueError) as exc:
-            raise ProtocolError("the session in the broker has fields that cannot be read", code="fleet.malformed") from exc
+        return cls(
+            token=str(fields.get("we", "")),
+            in_taken=count_of(fields.get("wi")),
+            in_token=str(fields.get("ce", "")),
+            out_last=count_of(fields.get("wo")),
+            out_taken=count_of(fields.get("co")),
+            turns_begun=count_of(fields.get("tt", 0)),
+            turns_over=count_of(fields.get("td", 0)),
+            turns_stored=count_of(fields.get("ts", 0)),
+        )
 
     @property
     def is_takeover(self) -> bool:
-        """True when another worker had the session before."""
-        return not self.token.startswith("1.")
+        """True when another worker had the session before, and has said or taken anything. Before that there is nothing to take over."""
+        return not self.token.startswith("1.") and bool(self.out_last or self.in_taken or self.turns_begun)
 
     @property
     def uncertain(self) -> int:
@@ -339,7 +280,8 @@ class WorkerEnd(FleetEnd):
         self._stored = claimed.turns_stored
         self._told = (claimed.turns_over, claimed.turns_stored)
         self._reports_states = False
-        self._unread = _Unread()
+        self._unread = UnreadPrompts()
+        self._takes = True
         self._unstored = False
         self.waiting_bytes: int = 0
         """Bytes of input that have arrived and were not fed."""
@@ -358,7 +300,7 @@ class WorkerEnd(FleetEnd):
 
         The end of the input is not taken: the process of the next worker needs it, too.
         """
-        if self._feeding or self._batch or not self._waiting:
+        if not self._takes or self._feeding or self._batch or not self._waiting:
             return None
         if self._waiting[0].kind in _FOR_EACH_PROCESS:
             self._feeding.append(self._waiting.popleft())
@@ -371,6 +313,15 @@ class WorkerEnd(FleetEnd):
             self._batch.append(each)
         self._begun += begun
         return Take(self.side, self.token, self._batch[-1].number, self._begun if begun else None, self._fed)
+
+    def stop_taking(self) -> None:
+        """Leave all input that is not taken yet to the next worker: the process of this one is about to end."""
+        self._takes = False
+
+    @property
+    def owes_feeding(self) -> bool:
+        """True while input is taken, or asked for, that the process has not received. No other worker feeds it."""
+        return bool(self._batch or self._feeding)
 
     @property
     def _taken(self) -> int:
@@ -449,20 +400,20 @@ class WorkerEnd(FleetEnd):
 
     def say(self, data: bytes) -> None:
         """Queue whole lines of the process, or the rest after its last newline. Notes the turns that they end."""
-        if b'"result"' in data or _STATE in data or _LIFE in data:
+        if b'"result"' in data or STATE in data or LIFE in data:
             for line in data.split(b"\n"):
                 self._note_turns(line)
         self.writer.put(data)
 
     def _note_turns(self, line: bytes) -> None:
         """Note what a line of the process says about turns."""
-        if _STATE in line:
+        if STATE in line:
             self._reports_states = True
-            if _IDLE.search(line):
+            if is_idle(line):
                 self._turns_over(self._begun_fed - len(self._unread))
-        elif _LIFE in line:
+        elif LIFE in line:
             self._unread.named(line)
-        elif _RESULT.search(line) and _read(line).type == "result":
+        elif is_result(line):
             self._unread.result()
             if not self._reports_states:
                 self._turns_over(min(self._over + 1, self._begun_fed))

@@ -18,9 +18,12 @@ NODE_SECONDS: Final = 15.0
 PATIENCE_SECONDS: Final = 2.0
 """Seconds for which a session is left to each better worker. Then the next one may take it."""
 
-_MAX_NODE_BYTES: Final = 4096
+MAX_NODE_BYTES: Final = 4096
 """The most bytes of the record of a worker. A larger one was not written by a worker."""
 
+
+MAX_WORKSPACE_BYTES: Final = 1024
+"""The most bytes of the name of a workspace. The worker that had it is not remembered for a longer one."""
 
 _MOST_ASKED: Final = 1000
 """The most sessions that a worker remembers to be woken about, from one look to the next."""
@@ -47,6 +50,10 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """How many more sessions it can take."""
         return 0 if self.draining else max(self.capacity - self.load, 0)
 
+    def lives(self, now: float) -> bool:
+        """Return whether its last heartbeat is not old, nor from a time that the broker's clock has not seen."""
+        return abs(now - self.seen) < NODE_SECONDS
+
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a session needs: labels that its worker must have, a workspace, and the options that the client has chosen.
@@ -62,16 +69,6 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: int = 1
 
 
-def decode_node(data: bytes) -> Node | None:
-    """Return the worker of a record; None for a record that no worker has written."""
-    if len(data) > _MAX_NODE_BYTES:
-        return None
-    try:
-        return msgspec.json.decode(data, type=Node)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-
-
 def may_have(node: Node, wanted: Wanted) -> bool:
     """Return whether `node` can run the session at all: it has every label, and reads the format."""
     return set(wanted.labels) <= set(node.labels) and wanted.version in node.versions
@@ -83,7 +80,7 @@ def agree_version(nodes: Iterable[Node], wanted: Wanted, *, now: float) -> int |
     It is the newest one that all workers with the labels read, so that each of them can take the session over; else the newest one that
     any of them reads. None when no worker reads a version of this library. Without any worker it is the newest one of this library.
     """
-    here = [each for each in nodes if set(wanted.labels) <= set(each.labels) and not each.draining and now - each.seen < NODE_SECONDS]
+    here = [each for each in nodes if set(wanted.labels) <= set(each.labels) and not each.draining and each.lives(now)]
     if not here:
         return FLEET_VERSION
     common = set(FLEET_VERSIONS).intersection(*(each.versions for each in here))
@@ -99,7 +96,7 @@ def rank_nodes(nodes: Iterable[Node], wanted: Wanted, *, now: float, home: str |
         now: seconds of the broker's clock.
         home: the worker that had the workspace last. It comes first as long as it lives and has room.
     """
-    fit = [node for node in nodes if node.room and may_have(node, wanted) and now - node.seen < NODE_SECONDS]
+    fit = [node for node in nodes if node.room and may_have(node, wanted) and node.lives(now)]
     return sorted(fit, key=lambda node: (node.id != home, node.load / node.capacity, -node.room, node.id))
 
 

@@ -10,6 +10,7 @@ The fields of a session's hash have short names, because there may be many thous
 * `wf` the number of the last entry of `in` that the process has received, `@` and the token of the worker that says so; a worker of an
   older library does not say it, and then `wi` counts in its place
 * `cw` the window of the client in bytes: the process has to tell what it has received when it is a quarter of that
+* `cp` the token of the client before, while the new one waits for what that has read
 * `kp` entries of `out` that stay after they were taken, `sid` the id of the conversation
 * `q` what the client asked for (labels, workspace, options), `k` the digest of what a client shows to come back, `p` the proof of its token
 """
@@ -61,16 +62,19 @@ return {'OK'}
 ATTACH: Final = (
     _OPEN
     + """
--- KEYS: hash. ARGV: nonce, milliseconds of the lease, what was shown to come back, bytes of the window
-local m = redis.call('HMGET', KEYS[1], 'ce', 'k', 'ci', 'wi', 'co', 'wo', 'we', 's', 'wb')
+-- KEYS: hash. ARGV: nonce, milliseconds of the lease, what was shown to come back, bytes of the window, and 1 when the client before
+-- may still say what it has read: until the same client comes again without it
+local m = redis.call('HMGET', KEYS[1], 'ce', 'k', 'ci', 'wi', 'co', 'wo', 'we', 's', 'wb', 'cu', 'cp')
 if not m[1] then return {'GONE'} end
 if (m[2] or '') ~= '' and redis.sha1hex(ARGV[3]) ~= m[2] then return {'DENIED'} end
 local token = m[1]
 if string.match(token, '%.(.*)$') ~= ARGV[1] then
     token = text(num(token) + 1) .. '.' .. ARGV[1]
     redis.call('HSET', KEYS[1], 'ce', token, 'cb', m[3], 'cu', text(now + ARGV[2]), 'cw', ARGV[4])
+    if ARGV[5] == '1' then redis.call('HSET', KEYS[1], 'cp', m[1]) end
 end
-return {'OK', token, m[3], m[4], m[5], m[6], m[7], m[8], m[9]}
+if ARGV[5] ~= '1' and m[11] and m[11] ~= '' then redis.call('HSET', KEYS[1], 'cp', '') end
+return {'OK', token, m[3], m[4], m[5], m[6], m[7], m[8], m[9], tonumber(m[10] or '0') > now and 1 or 0}
 """
 )
 
@@ -124,9 +128,10 @@ TAKE: Final = (
 -- KEYS: hash, the stream that is read. ARGV: side, token, number, turns that have begun or '', what the process has received or ''
 local taken_of, last_of = 'co', 'wo'
 if ARGV[1] == 'w' then taken_of, last_of = 'wi', 'ci' end
-local m = redis.call('HMGET', KEYS[1], ARGV[1] .. 'e', taken_of, 'kp', last_of, 'cw')
+local m = redis.call('HMGET', KEYS[1], ARGV[1] .. 'e', taken_of, 'kp', last_of, 'cw', 'cp')
 if not m[1] then return {'GONE'} end
-if m[1] ~= ARGV[2] then return {'FENCED', m[1]} end
+-- a client that was just replaced may still say what it has read
+if m[1] ~= ARGV[2] and (ARGV[1] ~= 'c' or m[6] ~= ARGV[2]) then return {'FENCED', m[1]} end
 local upto = tonumber(ARGV[3])
 if upto > tonumber(m[2]) then
     redis.call('HSET', KEYS[1], taken_of, ARGV[3])
@@ -138,6 +143,7 @@ if upto > tonumber(m[2]) then
         redis.call('XTRIM', KEYS[2], 'MINID', text(oldest) .. '-0')
     end
 end
+if m[1] ~= ARGV[2] then return {'FENCED', m[1]} end
 if ARGV[4] ~= '' then raise('tt', ARGV[4]) end
 tell_fed(m[1], ARGV[5])
 return {'OK', num(m[5])}
@@ -223,17 +229,36 @@ local m = redis.call('HMGET', KEYS[1], 'ce', 's')
 if not m[1] then return {'GONE'} end
 if m[1] ~= ARGV[1] then return {'FENCED', m[1]} end
 if m[2] ~= 'new' then return {'LIVE'} end
-redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])
+for index = 1, 3 do redis.call('DEL', KEYS[index]) end -- one by one: a user may have each right on one key
 return {'OK'}
 """
 )
 
+ADMIT: Final = """
+-- KEYS: queue, sessions. ARGV: sessions that clients have begun. Lets them wait for a worker.
+for _, session in ipairs(ARGV) do
+    if redis.call('ZREM', KEYS[1], session) == 1 then redis.call('ZADD', KEYS[2], 'NX', 0, session) end
+end
+return {'OK'}
+"""
+
+MEND: Final = """
+-- KEYS: a table that all share. ARGV: its type. Deletes it when it has another one.
+if redis.call('TYPE', KEYS[1]).ok ~= ARGV[1] then redis.call('UNLINK', KEYS[1]) end
+return {'OK'}
+"""
+
 
 class FleetKeys:
-    """The keys of a fleet. Those of one session begin with `{prefix:session}`, and those of all sessions with `{prefix}`."""
+    """The keys of a fleet. Those of one session begin with `{prefix:session}`, and those of all sessions with `{prefix}`.
+
+    A script touches the keys of one session, or those of all: one slot of a cluster.
+    """
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
+        self.queue: str = f"{{{prefix}}}:queue"
+        """Sorted set: sessions that clients have begun. A worker that looks at it moves them into `sessions`."""
         self.sessions: str = f"{{{prefix}}}:sessions"
         """Sorted set: each session that has not ended, by the end of its lease. Those whose lease has ended wait for a worker."""
         self.nodes: str = f"{{{prefix}}}:nodes"
@@ -258,5 +283,9 @@ class FleetKeys:
         return f"{{{self._prefix}:{session}}}:setup"
 
     def inbox(self, node: str) -> str:
-        """Return the key of the stream that wakes a worker."""
+        """Return the key of the stream with which a worker ends its own read under way."""
         return f"{{{self._prefix}}}:node:{node}"
+
+    def wake(self, node: str) -> str:
+        """Return the channel that wakes a worker. It keeps nothing."""
+        return f"{{{self._prefix}}}:wake:{node}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from claude_transport.errors import ConfigurationError
-from claude_transport.protocol.redaction import find_secrets, is_secret_name
+from claude_transport.secret_forms import find_secrets, is_secret_name
 
 PREFIX: Final = "secret:"
 _NAME: Final = re.compile(r"secret:([\w.-]{1,128})", re.ASCII)

@@ -22,7 +22,7 @@ UNCERTAIN_SUBTYPE: Final = "outcome_uncertain"
 SETUP_ID: Final = "fleet-setup-"
 """The beginning of the ids of requests that are said again. Their answers are for no client."""
 
-_SETUP: Final = ("initialize", "set_model", "set_permission_mode", "set_max_thinking_tokens", "mcp_set_servers")
+SETUP_REQUESTS: Final = ("initialize", "set_model", "set_permission_mode", "set_max_thinking_tokens", "mcp_set_servers")
 """Requests that set a session up, in the order in which they are said again."""
 
 _MAX_SETUP_BYTES: Final = 2**20
@@ -70,13 +70,17 @@ def find_setup(data: bytes) -> dict[str, bytes]:
     if _REQUEST not in data:
         return {}
     requests = ((line, _request_in(line)) for line in data.split(b"\n") if len(line) <= _MAX_SETUP_BYTES)
-    return {request.request.subtype: line for line, request in requests if request is not None and request.request.subtype in _SETUP}
+    return {
+        request.request.subtype: line for line, request in requests if request is not None and request.request.subtype in SETUP_REQUESTS
+    }
 
 
 def setup_lines(kept: Mapping[str, bytes]) -> list[bytes]:
     """Return the lines that set the new process up, with ids of their own. What cannot be read is left out."""
     lines = []
-    for number, subtype in enumerate(each for each in _SETUP if each in kept):
+    for number, subtype in enumerate(each for each in SETUP_REQUESTS if each in kept):
+        if len(kept[subtype]) > _MAX_SETUP_BYTES:
+            continue
         try:
             message: dict[str, Any] = msgspec.json.decode(kept[subtype], type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

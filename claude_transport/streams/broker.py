@@ -31,29 +31,16 @@ from claude_transport.errors import (
     ConnectionLost,
     ProtocolError,
 )
+from claude_transport.loggers import logger_for
 from claude_transport.printable import printable
-from claude_transport.protocol.fleet import (
-    Append,
-    Appended,
-    Call,
-    Entry,
-    Fenced,
-    Gap,
-    Gone,
-    Renew,
-    Renewed,
-    Reply,
-    Side,
-    Sync,
-    Synced,
-    Take,
-    Taken,
-)
+from claude_transport.protocol.fleet import Append, Call, Renew, Reply, Side, Sync, Take
+from claude_transport.protocol.fleet_answers import MALFORMED, bytes_of, reply_of, streams_of, text_of
 from claude_transport.protocol.fleet_ends import FleetEnd
 from claude_transport.protocol.fleet_scripts import APPEND, RENEW, SYNC, TAKE, FleetKeys
+from claude_transport.streams.address import UNPRINTABLE, check_text
 from claude_transport.streams.inflow import Wakeup
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 DEFAULT_PREFIX: Final = "claude-fleet"
 
@@ -72,11 +59,18 @@ _BACKOFF: Final = Backoff(first=0.05, factor=2.0, maximum=1.0)
 _POLL: Final = Backoff(first=0.005, factor=2.0, maximum=0.25, jitter=0)
 """Delays between questions whether the reader of a full stream has taken something."""
 
+_OWNER: Final = re.compile(r"[\w-]{1,32}", re.ASCII)
 _PREFIX: Final = re.compile(r"[\w:.-]{1,64}", re.ASCII)
-_NUMBER: Final = re.compile(rb"\A(\d{1,15})-0\Z")
+
+_DENIED: Final = re.compile(r"run the '([\w|-]{1,40})' command")
+"""Which command a server denies to a user."""
 
 _TRANSIENT: Final = ("OOM", "LOADING", "MISCONF", "BUSY", "READONLY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "NOREPLICAS", "UNBLOCKED")
 """What a broker says that will take the call later: it is out of memory, reads its file, or changes its role."""
+
+
+_ANSWERS: Final = ("ResponseError", "NoScriptError", "StreamConsumerGroupError", "AuthorizationError", "WrongTypeError", "DataError")
+"""Errors that the server has said: the connection is as good as before."""
 
 
 class BrokerCut(Exception):
@@ -86,6 +80,9 @@ class BrokerCut(Exception):
 class BrokerAddress:
     """The parts of a URL `redis://user:password@host:port/database?prefix=…`, or `rediss://…` for TLS. Its text has no password.
 
+    With `owner=alice` in it, the ids of the sessions that are begun with it start with `alice.`, so that a user of the broker can have
+    the rights on these sessions only.
+
     Raises:
         ConfigurationError: the URL is not one of a broker, or the extra `redis` is not installed.
     """
@@ -94,10 +91,13 @@ class BrokerAddress:
         parts, port = _split(url)
         query = dict(parse_qsl(parts.query))
         self.prefix: str = query.pop("prefix", DEFAULT_PREFIX)
+        self.owner: str = query.pop("owner", "")
         if query or parts.fragment:
-            raise ConfigurationError("the URL of a broker may have one parameter, prefix", option="url")
+            raise ConfigurationError("the URL of a broker may have the parameters prefix and owner", option="url")
         if not _PREFIX.fullmatch(self.prefix):
             raise ConfigurationError("prefix may have up to 64 letters, digits and _ : . -", option="prefix")
+        if self.owner and not _OWNER.fullmatch(self.owner):
+            raise ConfigurationError("owner may have up to 32 letters, digits and _ -", option="owner")
         database = parts.path.strip("/") or "0"
         if not database.isdecimal() or len(database) > 5:
             raise ConfigurationError("the path of the URL is the number of a database, such as /0", option="url")
@@ -144,10 +144,13 @@ class BrokerAddress:
 
 
 def _split(url: str) -> tuple[SplitResult, int | None]:
+    check_text(url, option="url")
+    if UNPRINTABLE.search(url):
+        raise ConfigurationError("the URL of a broker contains a blank or a control character", option="url")
     try:
         parts = urlsplit(url)
         port = parts.port
-    except (ValueError, AttributeError, TypeError):
+    except ValueError:
         raise ConfigurationError("the host or the port of the broker's URL cannot be read", option="url") from None
     if parts.scheme not in ("redis", "rediss") or not parts.hostname:
         raise ConfigurationError("the URL of a broker is redis://host:port/database, or rediss://… for TLS", option="url")
@@ -231,7 +234,14 @@ class Broker:
         if isinstance(self._failure, CLIConnectionError):
             return self._failure
         said = self.address.without_password(f"{type(self._failure).__name__}: {self._failure}") if self._failure else "no answer"
-        refusals = ("AuthenticationError", "AuthenticationFailureError", "AuthenticationRequiredError", "AuthorizationError")
+        if type(self._failure).__name__ == "AuthorizationError":
+            denied = _DENIED.search(said)
+            command = denied[1] if denied else "PING"
+            message = (
+                f"{self.address}: the user of the URL may not call {command}: give it the rights of a fleet's users (+{command.lower()})"
+            )
+            return CLIConnectionError(message, code="fleet.refused", retryable=False)
+        refusals = ("AuthenticationError", "AuthenticationFailureError", "AuthenticationRequiredError")
         if type(self._failure).__name__ in refusals or "WRONGPASS" in said or "NOAUTH" in said:
             return AuthenticationError(f"{self.address} does not accept the user or the password")
         return CLIConnectionError(f"{self.address} cannot be reached: {said}", code="fleet.broker_unreachable")
@@ -287,7 +297,7 @@ class Broker:
             raise ConnectionLost(f"{self.address} was not reached again in {patience:g} s", code="fleet.broker_lost")
 
     @contextlib.asynccontextmanager
-    async def _using(self, *, timeout: float) -> AsyncIterator[Any]:
+    async def _using(self, *, timeout: float, is_script: bool = False) -> AsyncIterator[Any]:
         client = self._client
         if client is None:
             await anyio.lowlevel.checkpoint()
@@ -303,16 +313,12 @@ class Broker:
                 raise
             said = self.address.without_password(str(failure))
             name = type(failure).__name__
-            is_answer = name in (
-                "ResponseError",
-                "NoScriptError",
-                "StreamConsumerGroupError",
-                "AuthorizationError",
-                "WrongTypeError",
-                "DataError",
-            )
-            if is_answer and not said.startswith(_TRANSIENT):
-                raise ProtocolError(f"{self.address} refused a call: {name}: {said}", code="fleet.refused") from None
+            is_answer = name in _ANSWERS
+            if is_answer and not _is_transient(said):
+                spoilt = name == "WrongTypeError" or (is_script and name == "ResponseError" and "NOPERM" not in said)
+                what = "holds something that no end of a fleet writes" if spoilt else "refused a call"
+                message = f"{self.address} {what}: {name}: {printable(said, at_most=300)}"
+                raise ProtocolError(message, code=MALFORMED if spoilt else "fleet.refused") from None
             if not is_answer or said.startswith(("READONLY", "LOADING", "MASTERDOWN")):
                 self._drop(client)
             logger.debug("%s: a call was cut: %s: %s", self.address, name, said)
@@ -323,12 +329,12 @@ class Broker:
 
         Raises:
             BrokerCut: the connection was lost, or the broker takes no writes now.
-            ProtocolError: the broker refused it.
+            ProtocolError: the broker refused it (`fleet.refused`), or a key holds what no end writes (`fleet.malformed`).
         """
         sha = self._shas.get(text)
         if sha is None:
             sha = self._shas[text] = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-        async with self._using(timeout=timeout) as client:
+        async with self._using(timeout=timeout, is_script=True) as client:
             try:
                 answer = await client.evalsha(sha, keys=keys, args=args)
             except Exception as exc:
@@ -336,13 +342,34 @@ class Broker:
                     raise
                 answer = await client.eval(text, keys=keys, args=args)
         if not isinstance(answer, list) or not answer:
-            raise ProtocolError("a script of the broker has given no list", code="fleet.malformed")
+            raise ProtocolError("a script of the broker has given no list", code=MALFORMED)
         return answer
 
     async def command(self, name: str, *args: Any, timeout: float = CALL_TIMEOUT, **options: Any) -> Any:
         """Call the method `name` of the client. Raises as `script()` does."""
         async with self._using(timeout=timeout) as client:
             return await getattr(client, name)(*args, **options)
+
+    async def listen(self, channel: str, heard: Callable[[bytes], object]) -> None:
+        """Call `heard` with each message of a channel, for ever. An empty message says that some may have been missed."""
+        from coredis.retry import NoRetryPolicy
+
+        retry = 0
+        while not self._closing:
+            client = self._client
+            if client is None:
+                await self._changed.wait()
+                continue
+            try:
+                async with client.pubsub(channels=[channel], retry_policy=NoRetryPolicy(), ignore_subscribe_messages=True) as messages:
+                    heard(b"")
+                    retry = 0
+                    async for message in messages:
+                        heard(bytes_of(message["data"]))
+            except Exception as exc:  # noqa: BLE001 - it is subscribed again, and what was missed is found without it
+                logger.info("%s: the channel was lost (%s)", self.address, type(first_of(exc)).__name__)
+            await anyio.sleep(_BACKOFF.delay(retry))
+            retry += 1
 
     async def call(self, session: str, call: Call) -> Reply:
         """Carry out one call of an end of `session`. Raises as `script()` does."""
@@ -354,16 +381,16 @@ class Broker:
                 args += map(_or_empty, (call.turns, call.stored, call.fed))
                 for kind, data in call.entries:
                     args += (kind, data)
-                return _reply(call, await self.script(APPEND, [meta, stream], args))
+                return reply_of(call, await self.script(APPEND, [meta, stream], args))
             case Take():
                 stream = self.keys.incoming(session) if call.side == Side.WORKER else self.keys.outgoing(session)
                 told = [call.upto, _or_empty(call.turns), _or_empty(call.fed)]
-                return _reply(call, await self.script(TAKE, [meta, stream], [call.side.value, call.token, *told]))
+                return reply_of(call, await self.script(TAKE, [meta, stream], [call.side.value, call.token, *told]))
             case Sync():
                 known = [call.cursor, call.seen, call.taken, call.begun, call.over, call.stored, _or_empty(call.fed), call.heard]
-                return _reply(call, await self.script(SYNC, [meta], [call.side.value, call.token, *known]))
+                return reply_of(call, await self.script(SYNC, [meta], [call.side.value, call.token, *known]))
             case Renew():
-                return _reply(call, await self.script(RENEW, [meta], [call.side.value, call.token, int(call.seconds * 1000)]))
+                return reply_of(call, await self.script(RENEW, [meta], [call.side.value, call.token, int(call.seconds * 1000)]))
 
     async def read(
         self, cursors: Mapping[str, str], *, block: float = READ_BLOCK, count: int = _READ_ENTRIES
@@ -373,7 +400,7 @@ class Broker:
         Raises as `script()` does.
         """
         found = await self.command("xread", dict(cursors), count=count, block=max(1, int(block * 1000)), timeout=block + CALL_TIMEOUT)
-        return {text_of(key): [(bytes_of(each[0]), each[1]) for each in entries] for key, entries in (found or {}).items()}
+        return streams_of(found)
 
 
 def _is_of_the_broker(failure: Exception) -> bool:
@@ -384,50 +411,14 @@ def _is_of_the_broker(failure: Exception) -> bool:
     return isinstance(failure, gone) or failure.__class__ is RuntimeError
 
 
+def _is_transient(said: str) -> bool:
+    """Return whether the broker will take the call later. A script of an older server has the word behind a dash."""
+    return said.startswith(_TRANSIENT) or any(f"-{word} " in said for word in _TRANSIENT)
+
+
 def _or_empty(value: int | None) -> int | str:
     """Return a number as a script gets it."""
     return "" if value is None else value
-
-
-def _reply(call: Call, answer: list[Any]) -> Reply:
-    try:
-        word, rest = text_of(answer[0]), answer[1:]
-        if word == "GONE":
-            return Gone()
-        if word == "FENCED":
-            return Fenced(text_of(rest[0]))
-        if word == "GAP":
-            return Gap(int(rest[0]), int(rest[1]))
-        match call:
-            case Append():
-                return Appended(int(rest[0]), int(rest[1]), int(rest[2]))
-            case Take():
-                return Taken(int(rest[0]))
-            case Sync():
-                return Synced(text_of(rest[0]), int(rest[1]), int(rest[2]), int(rest[3]), int(rest[4]))
-            case Renew():
-                return Renewed(int(rest[0]) / 1000, stop=bool(rest[1]))
-    except (IndexError, TypeError, ValueError) as exc:
-        raise ProtocolError("a script of the broker has given another answer", code="fleet.malformed") from exc
-
-
-def decode_entry(identifier: bytes, fields: Any) -> Entry:
-    """Return an entry that was read. Raises `ProtocolError` for one that no end writes."""
-    try:
-        (number,) = _NUMBER.findall(identifier)
-        return Entry(int(number), text_of(fields[b"e"]), text_of(fields[b"k"]), bytes_of(fields[b"d"]))
-    except (KeyError, TypeError, ValueError) as exc:
-        raise ProtocolError("an entry of the session cannot be read: no end of a fleet has written it", code="fleet.malformed") from exc
-
-
-def text_of(value: Any) -> str:
-    """Return what the broker gave as text."""
-    return value.decode() if isinstance(value, bytes) else str(value)
-
-
-def bytes_of(value: Any) -> bytes:
-    """Return what the broker gave as bytes."""
-    return value if isinstance(value, bytes) else str(value).encode()
 
 
 def first_of(exc: BaseException) -> Exception:

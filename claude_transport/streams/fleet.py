@@ -5,6 +5,7 @@ The rules are in `claude_transport.protocol.fleet_ends`, the connection is in `s
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import hashlib
 import hmac
@@ -32,6 +33,7 @@ from claude_transport.errors import (
     ReplayGap,
     UsageError,
 )
+from claude_transport.loggers import logger_for
 from claude_transport.printable import printable
 from claude_transport.protocol.fleet import (
     DEFAULT_WINDOW_BYTES,
@@ -44,16 +46,17 @@ from claude_transport.protocol.fleet import (
     Side,
     raise_refusal,
 )
+from claude_transport.protocol.fleet_answers import MALFORMED, Attached, entry_of, nodes_of, text_of
 from claude_transport.protocol.fleet_ends import ClientEnd, decode_struct
-from claude_transport.protocol.fleet_placement import Node, Wanted, agree_version, decode_node, rank_nodes
+from claude_transport.protocol.fleet_placement import Node, Wanted, agree_version, rank_nodes
 from claude_transport.protocol.fleet_scripts import ATTACH, CREATE, DISCARD
 from claude_transport.protocol.fleet_takeover import OpenRequests
 from claude_transport.streams.address import StreamAttribute
-from claude_transport.streams.broker import READ_BLOCK, Broker, BrokerAddress, BrokerCut, Carrier, bytes_of, decode_entry, text_of
+from claude_transport.streams.broker import READ_BLOCK, Broker, BrokerAddress, BrokerCut, Carrier
 from claude_transport.streams.inflow import Wakeup
 from claude_transport.streams.link import LinkInbox
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 DEFAULT_START_TIMEOUT: Final = 60.0
 """Seconds for a worker to take a session and start its process, waiting in the queue included."""
@@ -67,11 +70,14 @@ TAKEOVER_SECONDS: Final = 60.0
 _UNCLAIMED_SECONDS: Final = 24 * 3600
 """Seconds for which the broker keeps a session that no worker has taken."""
 
-_INBOX_ENTRIES: Final = 32
-"""Wake-ups that the broker keeps for a worker. The sessions of more at once are found with its next heartbeat."""
+_MEND_PAUSE: Final = 0.5
+"""Seconds between two attempts to begin a session in a queue that a worker has to mend."""
 
 _TAKE_DELAY: Final = 0.01
 """Seconds that telling the broker what was read is delayed."""
+
+HANDOVER_SECONDS: Final = 0.3
+"""Seconds for which a new client waits for the one before to tell what it has read, while there are lines that it may have read."""
 
 _CLOSE_SHARE: Final = 0.25
 """The part of the closing time in which input that the broker has not got may still go out."""
@@ -188,7 +194,8 @@ class FleetConnectable(ByteStreamConnectable):
         request, nonce = self.request, secrets.token_hex(4)
         lease = int(CLIENT_LEASE * 1000)
         if request.session is None:
-            session = secrets.token_hex(8)
+            owner = self._address.owner
+            session = f"{owner}.{secrets.token_hex(8)}" if owner else secrets.token_hex(8)
             wanted = msgspec.json.encode(request.wanted)
             fields: list[Any] = ["v", request.wanted.version, "q", wanted, "cw", self._window]
             if request.keep:
@@ -201,7 +208,7 @@ class FleetConnectable(ByteStreamConnectable):
             return session, ClientEnd(f"1.{nonce}", window=self._window), True
         session = request.session
         shown = "" if request.token is None else prove(request.token, f"attach {session}")
-        answer = await broker.script(ATTACH, [broker.keys.meta(session)], [nonce, lease, shown, self._window])
+        answer = await self._attached(broker, session, [nonce, lease, shown, self._window])
         match text_of(answer[0]):
             case "GONE":
                 raise UsageError(
@@ -209,12 +216,27 @@ class FleetConnectable(ByteStreamConnectable):
                 )
             case "DENIED":
                 raise AuthenticationError("this token did not begin the session")
-        token, last, taken, read = text_of(answer[1]), *(int(each) for each in answer[2:5])
-        cursor = read if request.since is None else request.since
-        last_worker, base = text_of(answer[6]), int(answer[8])
-        await self._check_said_by(broker, session, cursor, others=last_worker != request.said_by and cursor > base)
-        await self._check_kept(broker, session, cursor, token=token, read=read, last=int(answer[5]))
-        return session, ClientEnd(token, last=last, taken=taken, cursor=cursor, window=self._window), text_of(answer[7]) == "new"
+        place = Attached.of(answer)
+        cursor = place.read if request.since is None else request.since
+        others = place.worker != request.said_by and cursor > place.worker_base
+        await self._check_said_by(broker, session, cursor, others=others)
+        await self._check_kept(broker, session, cursor, token=place.token, read=place.read, last=place.worker_last)
+        end = ClientEnd(place.token, last=place.last, taken=place.taken, cursor=cursor, window=self._window)
+        return session, end, place.state == "new"
+
+    async def _attached(self, broker: Broker, session: str, args: list[Any]) -> list[Any]:
+        """Take the place of the client before. Without `since`, give it a moment to tell the last that it has read, if it lives."""
+        keys = [broker.keys.meta(session)]
+        if self.request.since is not None:
+            return await broker.script(ATTACH, keys, args)
+        answer = await broker.script(ATTACH, keys, [*args, 1])
+        until = anyio.current_time() + HANDOVER_SECONDS
+        while text_of(answer[0]) == "OK" and (place := Attached.of(answer)).others_lease and place.read < place.worker_last:
+            if anyio.current_time() > until:
+                break
+            await anyio.sleep(_TAKE_DELAY)
+            answer = await broker.script(ATTACH, keys, [*args, 1])
+        return await broker.script(ATTACH, keys, args)
 
     async def _check_said_by(self, broker: Broker, session: str, cursor: int, *, others: bool) -> None:
         """Raise `ReplayGap` when another worker has said the entry `cursor` than the one that this client has heard.
@@ -230,7 +252,7 @@ class FleetConnectable(ByteStreamConnectable):
             return
         key = broker.keys.outgoing(session)
         found = await broker.command("xrange", key, start=f"{cursor}-0", end=f"{cursor}-0")
-        if others or any(decode_entry(bytes_of(row[0]), row[1]).token != said_by for row in found):
+        if others or any(entry_of(row[0], row[1]).token != said_by for row in found):
             raise ReplayGap(f"the broker has lost what the session said up to the position {cursor}, and has other lines there now")
 
     async def _check_kept(self, broker: Broker, session: str, cursor: int, *, token: str, read: int, last: int) -> None:
@@ -243,12 +265,18 @@ class FleetConnectable(ByteStreamConnectable):
                 raise_refusal(await broker.call(session, Renew(Side.CLIENT, token, CLIENT_LEASE)), token=token)
                 raise ReplayGap(f"what the session said behind the position {cursor} is not kept any more; {read} is the oldest")
 
+    async def _queue_up(self, broker: Broker, session: str) -> None:
+        """Put the session into the queue. The next worker that looks makes a queue of another type anew; the caller bounds the wait."""
+        while await ask_table(broker, "zadd", broker.keys.queue, {session: 0}, default=None) is None:
+            logger.info("the session waits for a worker that mends the queue")
+            await anyio.sleep(_MEND_PAUSE)
+
     async def _enqueue(self, broker: Broker, session: str, nodes: list[Node], *, now: float) -> None:
         """Put the session where workers look, and wake the best one."""
-        await broker.command("zadd", broker.keys.sessions, {session: 0})
+        await self._queue_up(broker, session)
         wanted = self.request.wanted
-        home = await broker.command("hget", broker.keys.homes, wanted.workspace) if wanted.workspace else None
-        ranked = rank_nodes(nodes, wanted, now=now, home=None if home is None else text_of(home))
+        home = await read_home(broker, wanted.workspace) if wanted.workspace else None
+        ranked = rank_nodes(nodes, wanted, now=now, home=home)
         if ranked:
             await wake_node(broker, ranked[0].id, about=(session,))
 
@@ -279,22 +307,38 @@ async def broker_time(broker: Broker) -> float:
 
 async def read_nodes(broker: Broker) -> list[Node]:
     """Return every worker that the broker knows, also those that are gone."""
-    rows = await broker.command("hgetall", broker.keys.nodes)
-    return [node for data in rows.values() if (node := decode_node(bytes_of(data))) is not None]
+    return nodes_of(await ask_table(broker, "hgetall", broker.keys.nodes, default={}))
+
+
+async def read_home(broker: Broker, workspace: str) -> str | None:
+    """Return the worker that had a workspace last; None when that is not known."""
+    home = await ask_table(broker, "hget", broker.keys.homes, workspace, default=None)
+    try:
+        return None if home is None else text_of(home)
+    except ProtocolError:
+        return None
+
+
+async def ask_table(broker: Broker, name: str, key: str, *args: Any, default: Any) -> Any:
+    """Call a command on a table that all share. Returns `default` when it has another type, which the next worker mends."""
+    try:
+        return await broker.command(name, key, *args)
+    except ProtocolError as exc:
+        if exc.code != MALFORMED:
+            raise
+        logger.warning("%s has another type than this library gives it", key)
+        return default
 
 
 async def wake_node(broker: Broker, node: str, *, about: Collection[str] = ()) -> None:
-    """Make a worker look at the queue at once, and at the sessions `about`; without them, at all that wait."""
-    import coredis
+    """Make a worker look at the queue at once, and at the sessions `about`; without them, at all that wait.
 
-    await broker.command(
-        "xadd",
-        broker.keys.inbox(node),
-        {"w": " ".join(about)},
-        trim_strategy=coredis.PureToken.MAXLEN,
-        trim_operator=coredis.PureToken.EQUAL,
-        threshold=_INBOX_ENTRIES,
-    )
+    A wake-up that is lost or refused is no error: the worker looks with its next heartbeat.
+    """
+    try:
+        await broker.command("publish", broker.keys.wake(node), " ".join(about))
+    except (BrokerCut, ProtocolError) as exc:
+        logger.info("a worker was not woken: %s", printable(exc))
 
 
 class FleetStream(ByteStream):
@@ -431,7 +475,7 @@ class FleetStream(ByteStream):
                     self._say(Kind.BYE)
                     await self._carrier.drain(timeout=1.0)
                 else:
-                    await self._broker.command("zrem", keys.sessions, [self.session])
+                    await self._broker.command("zrem", keys.queue, [self.session])
             except (BrokerCut, ClaudeTransportError):
                 logger.info("a session that did not begin stays in the broker until its time is over")
         await self._end_task()
@@ -467,11 +511,11 @@ class FleetStream(ByteStream):
             said = end.error or end.code
             match end.code:
                 case "auth":
-                    return AuthenticationError(said)
+                    return AuthenticationError(said, reason=end.error or "")
                 case "options":
-                    return ConfigurationError(said, option="options")
+                    return ConfigurationError(said, option="options", reason=end.error or "")
                 case _:
-                    return CLIConnectionError(said, code=f"fleet.{end.code}", retryable=end.retryable)
+                    return CLIConnectionError(said, code=f"fleet.{end.code}", retryable=end.retryable, reason=end.error or "")
         return (
             self._over
             if self._over is not None and not isinstance(self._over, anyio.EndOfStream)
@@ -479,20 +523,30 @@ class FleetStream(ByteStream):
         )
 
     async def _run(self) -> None:
-        failure: list[Exception] = []
+        failure: list[ClaudeTransportError] = []
 
         async def part(work: Callable[[], Any]) -> None:
             try:
                 await work()
             except ClaudeTransportError as exc:
                 failure.append(exc)
+                if exc.code == "fleet.fenced":
+                    self._inbox.clear()  # the client that has taken this one's place gets these lines
             tasks.cancel_scope.cancel()
 
         async with anyio.create_task_group() as tasks:
             for work in (self._carrier.append_all, self._read, self._tell, self._renew):
                 tasks.start_soon(part, work)
         if failure:
+            if failure[0].code == "fleet.fenced":
+                await self._tell_last()
             self._finish(failure[0])
+
+    async def _tell_last(self) -> None:
+        """Tell what was read until another client took this one's place, which waits for it a moment."""
+        if (call := self._end.take_call()) is not None:
+            with contextlib.suppress(BrokerCut, ClaudeTransportError):
+                await self._broker.call(self.session, call)
 
     async def _read(self) -> None:
         """Read the output, until the end of the session."""
@@ -511,7 +565,7 @@ class FleetStream(ByteStream):
             if not self._carrier.is_current:
                 continue  # it was read before the streams were compared
             try:
-                arrivals = self._end.arrived(decode_entry(*row) for row in found.get(key, ()))
+                arrivals = self._end.arrived(entry_of(*row) for row in found.get(key, ()))
             except ReplayGap:
                 # a client that has taken this one's place lets the broker forget what it has read: then this raises `fleet.fenced`
                 await self._carrier.carry_out(self._end.renew_call(CLIENT_LEASE))
@@ -555,7 +609,9 @@ class FleetStream(ByteStream):
             )
         if end.error is not None or end.code:
             return ConnectionLost(
-                end.error or f"the session has ended ({end.code})", code=f"fleet.{end.code}" if end.code.isidentifier() else None
+                end.error or f"the session has ended ({end.code})",
+                code=f"fleet.{end.code}" if end.code.isidentifier() else None,
+                reason=end.error or "",
             )
         if end.taken < self._end.writer.last and not self._closing:
             message = f"the far process ended well, but was not given the end of its input ({self._end.writer.last - end.taken} entries)"

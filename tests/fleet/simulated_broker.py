@@ -138,20 +138,25 @@ class SimulatedBroker:
         self._note(name, "create", token, lambda: self.sessions.pop(name) and None)
         return ["OK"]
 
-    def attach(self, name: str, nonce: str, lease: int, shown: str = "", window: int = 0) -> list[Any]:
+    def attach(self, name: str, nonce: str, lease: int, shown: str = "", window: int = 0, *, waits: bool = False) -> list[Any]:
         session = self._find(name)
         if session is None:
             return ["GONE"]
         m = session.fields
         if m.get("k") and hashlib.sha1(shown.encode(), usedforsecurity=False).hexdigest() != m["k"]:
             return ["DENIED"]
-        token = m["ce"]
+        token, is_there = m["ce"], int(m["cu"] > self.now)
         if token.partition(".")[2] != nonce:
             token = f"{num(token) + 1}.{nonce}"
             self._note_fields(name, session, "attach", token)
             m = session.fields
+            before = m["ce"]
             m["ce"], m["cb"], m["cu"], m["cw"] = token, m["ci"], self.now + lease, window
-        return ["OK", token, m["ci"], m["wi"], m["co"], m["wo"], m["we"], m["s"], m["wb"]]
+            if waits:
+                m["cp"] = before
+        if not waits and m.get("cp"):
+            m["cp"] = ""
+        return ["OK", token, m["ci"], m["wi"], m["co"], m["wo"], m["we"], m["s"], m["wb"], is_there]
 
     def claim(self, name: str, nonce: str, node: str, lease: int) -> list[Any]:
         session = self._find(name)
@@ -209,7 +214,8 @@ class SimulatedBroker:
         if session is None:
             return ["GONE"]
         m, side = session.fields, call.side.value
-        if m[side + "e"] != call.token:
+        is_fenced = m[side + "e"] != call.token
+        if is_fenced and (side != "c" or m.get("cp") != call.token):
             return ["FENCED", m[side + "e"]]
         stream, old = session.streams["c" if side == "w" else "w"], dict(m) if self._journal is not None else m
         trimmed: list[Entry] = []
@@ -220,8 +226,9 @@ class SimulatedBroker:
             at = len(stream) if upto >= m[last_of] else bisect_right(stream, upto, key=_number_of)
             trimmed = stream[:at]
             del stream[:at]
-        _raise(m, "tt", call.turns or 0)
-        _tell_fed(m, call.token, call.fed)
+        if not is_fenced:
+            _raise(m, "tt", call.turns or 0)
+            _tell_fed(m, call.token, call.fed)
         if self._journal is not None:
 
             def undo() -> None:
@@ -229,7 +236,7 @@ class SimulatedBroker:
                 session.fields = old
 
             self._note(name, f"take {side}", call.token, undo)
-        return ["OK", m.get("cw", 0)]
+        return ["FENCED", m[side + "e"]] if is_fenced else ["OK", m.get("cw", 0)]
 
     def sync(self, name: str, call: Sync) -> list[Any]:
         session = self._find(name)

@@ -13,14 +13,16 @@ from simulated_machines import Connection, Machine, World
 
 from claude_transport.errors import ClaudeTransportError, ReplayGap
 from claude_transport.protocol.fleet import Append, Arrival, Call, Entry, Kind, Owner, Reply, SessionEnd, Side, Synced
+from claude_transport.protocol.fleet_answers import decode_node
 from claude_transport.protocol.fleet_ends import LEASE_SECONDS, Claimed, FleetEnd, WorkerEnd
-from claude_transport.protocol.fleet_placement import NODE_SECONDS, Node, Placing, Wanted, decode_node
+from claude_transport.protocol.fleet_placement import NODE_SECONDS, Node, Placing, Wanted
 
 CLIENT_LEASE = 60.0
 TAKEOVER_SECONDS = 60.0
 START_SECONDS = 60.0
 BEAT = NODE_SECONDS / 5
 LAST_WORDS = 20.0
+LAST_WRITE = 1.0
 """Seconds of the real shells (`streams/fleet.py`, `fleet/worker.py`, `fleet/hosted.py`)."""
 
 
@@ -48,6 +50,7 @@ class Watch(Protocol):
     def stepped(self, end: FleetEnd) -> None: ...
     def note(self, text: str) -> None: ...
     def end_over(self, end: FleetEnd, how: str) -> None: ...
+    def given_back(self, hosted: Hosted, owed: int, *, taken: int) -> None: ...
 
 
 class Driver:
@@ -249,6 +252,7 @@ class Hosted(Driver):
         self._writing = False
         self._eof = self._bye = self._ending = self.leaving = False
         self._started = False
+        self._owed = 0  # the last entry that was taken, or asked for, when the worker was told to let the session go
         self.machine.after(end.lease.renew_at - self.machine.clock(), self._renew)
 
     def start(self) -> None:
@@ -287,7 +291,7 @@ class Hosted(Driver):
                 self.machine.after(0.01, self.close)
 
     def _feed(self) -> None:
-        if self._writing or self.leaving or self._bye or self.over is not None or (self._running and self._manner.stalls):
+        if self._writing or self._bye or self.over is not None or (self._running and self._manner.stalls):
             return
         batch = self.end.to_feed(self.machine.clock())
         if batch:
@@ -397,9 +401,19 @@ class Hosted(Driver):
             self._say()
 
     def leave(self) -> None:
-        """Let another worker have the session."""
-        self.leaving = True
-        self.close()
+        """Let another worker have the session. The process gets what is taken, and nothing after it."""
+        if not self.leaving:
+            self.leaving = True
+            self._owed = max((each.number for each in self.end.unfed), default=0) if self.end.owes_feeding else 0
+            self.end.stop_taking()
+            self._close_when_fed(self.world.now + LAST_WRITE)
+
+    def _close_when_fed(self, until: float) -> None:
+        if self.end.owes_feeding and self.world.now < until and self.over is None:
+            self.kick()
+            self.machine.after(0.05, self._close_when_fed, until)
+        else:
+            self.close()
 
     @property
     def is_quiet(self) -> bool:
@@ -426,6 +440,8 @@ class Hosted(Driver):
 
         def work() -> None:
             if broker.release(session, token, state, 3_600_000)[0] == "OK":
+                if state == "live":
+                    self.watch.given_back(self, max(self._owed, self.claimed.in_taken), taken=broker.sessions[session].fields["wi"])
                 broker.set_in(broker.waiting, session, 0.0 if state == "live" else None)
 
         self.connection.ask(work, lambda _: self.finish(state), lambda: self.finish(state))

@@ -12,8 +12,9 @@ from simulated_ends import CLIENT_LEASE, START_SECONDS, TAKEOVER_SECONDS, Driver
 from simulated_machines import Connection, Machine, World
 
 from claude_transport.protocol.fleet import Arrival, Kind, Owner, SessionEnd
+from claude_transport.protocol.fleet_answers import decode_node
 from claude_transport.protocol.fleet_ends import ClientEnd, FleetEnd
-from claude_transport.protocol.fleet_placement import Wanted, decode_node, rank_nodes
+from claude_transport.protocol.fleet_placement import Wanted, rank_nodes
 
 EXPECTED_ENDS = frozenset(
     {
@@ -143,6 +144,12 @@ class Ledger:
             if not self.lines[between].is_dropped and self.lines[between].entry > hosted.claimed.in_taken:
                 self.broken("lost input", f"{at} was fed, and {between} was not", excuses=("append c", "attach"))
         self._fed_to, self._fed_by = max(at, self._fed_to), max(hosted.number, self._fed_by)
+
+    def given_back(self, hosted: Hosted, owed: int, *, taken: int) -> None:
+        """A worker has let the session go. What it took after it was told to do so, the process has received."""
+        if taken > max(hosted.end.fed_number, owed):
+            text = f"#{hosted.number} has taken {taken} when it was about to go, and fed {hosted.end.fed_number}"
+            self.broken("taken in vain", text, excuses=("take w",))
 
     # Output.
 

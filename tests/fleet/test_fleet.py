@@ -14,8 +14,8 @@ from programs import ECHO, numbered, read, serving
 import claude_transport as ct
 from claude_transport import errors
 from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
-from claude_transport.protocol.fleet import Append, Side
-from claude_transport.protocol.fleet_scripts import CLAIM, CREATE, RELEASE
+from claude_transport.protocol.fleet import Append, Side, Take
+from claude_transport.protocol.fleet_scripts import ATTACH, CLAIM, CREATE, RELEASE
 from claude_transport.streams.broker import Broker, BrokerAddress
 from claude_transport.testing import FakeClaude, Scenario
 
@@ -100,6 +100,40 @@ async def test_another_client_goes_on_where_the_first_one_was(broker: BrokerServ
         async with FleetTransport(broker.url, session=first.session) as second:
             await second.write(b'{"n":5}')
             assert await read(second.read_messages(), 1) == numbered([5])
+
+
+async def test_a_client_that_comes_at_the_moment_of_a_read_gets_no_line_again(
+    broker: BrokerServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attached = anyio.Event()
+
+    class LateTeller(Broker):
+        """Tells what a client has read when the next client has come, and not before."""
+
+        async def call(self, session: str, call: Any) -> Any:
+            if isinstance(call, Take) and call.side == Side.CLIENT and call.upto > 1:  # the first entry says who the worker is
+                await attached.wait()
+            return await super().call(session, call)
+
+        async def script(self, text: str, *args: Any, **options: Any) -> list[Any]:
+            answer = await super().script(text, *args, **options)
+            if text == ATTACH:
+                attached.set()
+            return answer
+
+    monkeypatch.setattr("claude_transport.streams.fleet.Broker", LateTeller)
+    async with serving(FleetWorker(broker.url, command=ECHO)), FleetTransport(broker.url) as first:
+        messages = first.read_messages()
+        for message in numbered(range(3)):
+            await first.write(msgspec.json.encode(message))
+            assert await read(messages, 1) == [message]
+        async with FleetTransport(broker.url, session=first.session) as second:
+            assert second.position == 4
+            await second.write('{"n":3}')
+            assert await read(second.read_messages(), 1) == numbered([3])
+            with pytest.raises(errors.ConnectionLost) as caught, anyio.fail_after(10):
+                await anext(messages)
+            assert caught.value.code == "fleet.fenced"
 
 
 async def test_a_client_that_was_replaced_is_told(broker: BrokerServer) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
+from virtual_time import virtual_time
 
 from claude_transport import errors
 from claude_transport.fleet.hosted import HostedSession
@@ -36,6 +37,9 @@ class Listening(Transport):
 
     def __init__(self) -> None:
         self.written: list[bytes] = []
+        self.has_ended = False
+        self.takes: anyio.Event | None = None
+        self.cut_at: float | None = None
         self._closed = anyio.Event()
 
     async def connect(self) -> None:
@@ -43,6 +47,14 @@ class Listening(Transport):
 
     async def write(self, data: str | bytes) -> None:
         await anyio.lowlevel.checkpoint()
+        if self.has_ended:
+            raise errors.TransportClosed("the process has ended")
+        if self.takes is not None:
+            try:
+                await self.takes.wait()
+            except anyio.get_cancelled_exc_class():
+                self.cut_at = anyio.current_time()
+                raise
         self.written.append(data if isinstance(data, bytes) else data.encode())
 
     async def read_messages(self) -> AsyncIterator[dict[str, Any]]:
@@ -61,12 +73,15 @@ class Listening(Transport):
 
 
 class Answering(Carrier):
-    """Answers each call at once; a renewal with `fenced` when there is one."""
+    """Answers each call at once; a renewal with `fenced` when there is one, and never when it is cut off."""
 
     fenced: Fenced | None = None
+    is_cut_off = False
 
     async def carry_out(self, call: Call) -> bool:
         await anyio.lowlevel.checkpoint()
+        if self.is_cut_off and isinstance(call, Renew):
+            await anyio.sleep_forever()
         now = anyio.current_time()
         self.end.answered(call, self._answer(call), asked_at=now, now=now)
         self.on_change()
@@ -100,11 +115,12 @@ class Spending(Allowance):
 class Stand:
     """A hosted session, its process, and its lease."""
 
-    def __init__(self, *, held: bool = True, on_spend: Callable[[int], object] = bool) -> None:
+    def __init__(self, *, held: bool = True, lease: float | None = None, on_spend: Callable[[int], object] = bool) -> None:
         broker = Broker(BrokerAddress("redis://127.0.0.1:1/0"))
-        self.end = WorkerEnd(Claimed(token="1.w"), asked_at=anyio.current_time())
+        self.end = WorkerEnd(Claimed(token="1.w"), asked_at=anyio.current_time(), lease=lease or 15.0)
         self.lease = SwitchedLease(held=held)
-        self.end.lease = self.lease
+        if lease is None:
+            self.end.lease = self.lease
         self.process = Listening()
         self.carrier = Answering(broker, "S", self.end, patience=1.0, on_change=bool)
         self.session = HostedSession(
@@ -155,6 +171,68 @@ async def test_the_lines_that_set_a_process_up_need_the_lease() -> None:
         assert stand.process.written == []
         await stand.set_lease(held=True)
         assert stand.process.written == [line(1), line(2)]
+
+
+async def test_a_session_that_leaves_gets_what_is_taken_and_takes_nothing_more() -> None:
+    stand = Stand(held=False)
+    async with stand.running():
+        stand.session.hear([Entry(1, "1.c", "d", line(1))])
+        await anyio.wait_all_tasks_blocked()
+        stand.session.leave()
+        stand.session.hear([Entry(2, "1.c", "d", line(2))])
+        await stand.set_lease(held=True)
+        assert stand.process.written == [line(1)]
+        assert [each.data for each in stand.end.unfed] == [line(2)]
+        assert not stand.end.owes_feeding
+
+
+async def test_a_drain_does_not_wait_for_a_session_that_is_over() -> None:
+    stand = Stand(held=False)
+    async with stand.running():
+        stand.session.hear([Entry(1, "1.c", "d", line(1))])
+        await anyio.wait_all_tasks_blocked()
+        await stand.process.close()
+    assert stand.end.has_input
+    with anyio.fail_after(5):
+        await stand.session.move_away()
+
+
+async def test_a_process_that_ends_before_it_is_set_up_ends_its_session() -> None:
+    stand = Stand(held=False)
+    async with stand.running(setup=(line(1),)):
+        stand.process.has_ended = True
+        await stand.set_lease(held=True)
+        await stand.process.close()
+        await anyio.wait_all_tasks_blocked()
+    assert (stand.session.ended, stand.end.writer.last) == ("ended", 2)  # it has said that it has the session, and how it ended
+
+
+@virtual_time
+async def test_a_write_that_the_process_does_not_take_is_cut_before_its_lease_ends(caplog: pytest.LogCaptureFixture) -> None:
+    stand = Stand(lease=1.5)
+    began = anyio.current_time()
+    stand.process.takes = anyio.Event()
+    stand.carrier.is_cut_off = True
+    async with stand.running():
+        stand.session.hear([Entry(1, "1.c", "d", line(1))])
+        await anyio.sleep(1.5)
+    assert stand.process.cut_at is not None
+    assert stand.process.cut_at < began + 1.5
+    assert (stand.session.lost_code, stand.process.written) == ("fleet.broker_lost", [])
+    assert "the lease was not renewed, and the process did not take its input in the rest of it" in caplog.text
+
+
+@virtual_time
+async def test_a_write_that_takes_longer_than_a_lease_goes_on_while_the_lease_is_renewed() -> None:
+    stand = Stand(lease=1.5)
+    stand.process.takes = anyio.Event()
+    async with stand.running():
+        stand.session.hear([Entry(1, "1.c", "d", line(1))])
+        await anyio.sleep(60)
+        assert (stand.session.lost_code, stand.process.written) == (None, [])
+        stand.process.takes.set()
+        await anyio.wait_all_tasks_blocked()
+        assert stand.process.written == [line(1)]
 
 
 async def test_a_worker_that_was_replaced_is_fenced_when_the_next_one_has_trimmed_what_it_reads() -> None:

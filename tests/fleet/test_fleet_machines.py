@@ -25,8 +25,9 @@ from claude_transport.protocol.fleet import (
     Take,
     Taken,
 )
+from claude_transport.protocol.fleet_answers import decode_node
 from claude_transport.protocol.fleet_ends import LEASE_SECONDS, Claimed, ClientEnd, WorkerEnd
-from claude_transport.protocol.fleet_placement import Node, Placed, Placing, Wanted, decode_node, rank_nodes, wait_for_better
+from claude_transport.protocol.fleet_placement import Node, Placed, Placing, Wanted, rank_nodes, wait_for_better
 
 
 def said(writer: FleetWriter) -> list[bytes]:
@@ -287,11 +288,14 @@ def test_nothing_is_fed_from_a_margin_before_the_end_of_the_lease_on(lease: floa
     assert end.to_feed(until) == []
 
 
-def test_a_write_that_begins_at_the_last_moment_of_a_lease_ends_before_another_worker_can_have_the_session() -> None:
-    end = WorkerEnd(claimed(), asked_at=0)
-    slowest, longest_write = 1 - 0.08, 1.5  # what the fleet takes for granted
-    last = max(tick / 100 for tick in range(2000) if end.lease.holds(tick / 100 * slowest))
-    assert last + longest_write < LEASE_SECONDS
+@pytest.mark.parametrize("lease", [1.0, 1.5, 4.0, 6.0, LEASE_SECONDS])
+def test_a_write_that_begins_at_the_last_moment_of_a_lease_is_over_before_another_worker_can_have_the_session(lease: float) -> None:
+    end = WorkerEnd(claimed(), asked_at=0, lease=lease)
+    slowest = 1 - 0.08  # what the fleet takes for granted
+    begun = max(tick / 1000 for tick in range(20_000) if end.lease.holds(tick / 1000 * slowest))
+    over = end.lease.write_until / slowest
+    assert begun < over < lease
+    assert end.lease.renew_at < end.lease.write_until
 
 
 def test_a_turn_is_over_for_the_broker_with_the_append_of_its_result() -> None:

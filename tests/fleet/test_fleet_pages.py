@@ -14,13 +14,18 @@ from claude_transport import errors
 from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
 
 
-async def ask(worker: FleetWorker, path: str, *, host: str = "127.0.0.1") -> tuple[int, str]:
+async def ask(worker: FleetWorker, path: str, *, host: str = "127.0.0.1", method: str = "GET") -> tuple[int, str]:
     """The status and the body of a page."""
+    head, body = await answer_of(worker, path, host=host, method=method)
+    return int(head.split()[1]), body
+
+
+async def answer_of(worker: FleetWorker, path: str, *, host: str, method: str) -> tuple[str, str]:
     assert worker.metrics_url is not None
     address, _, port = worker.metrics_url.removeprefix("http://").rpartition(":")
     answer = b""
     async with await anyio.connect_tcp(address, int(port)) as stream:
-        await stream.send(b"GET %s HTTP/1.1\r\nHost: %s\r\n\r\n" % (path.encode(), host.encode()))
+        await stream.send(f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
         with anyio.fail_after(30):
             try:
                 while True:
@@ -28,7 +33,7 @@ async def ask(worker: FleetWorker, path: str, *, host: str = "127.0.0.1") -> tup
             except (anyio.EndOfStream, anyio.BrokenResourceError):
                 pass
     head, _, body = answer.decode().partition("\r\n\r\n")
-    return int(head.split()[1]), body
+    return head, body
 
 
 def value(text: str, name: str) -> int:
@@ -49,6 +54,12 @@ async def test_a_worker_says_over_http_what_it_does_and_how_much_room_it_has(bro
         assert await ask(worker, "/healthz") == (200, '{"status":"ok"}\n')
         assert (await ask(worker, "/other"))[0] == 404
         assert (await ask(worker, "/metrics", host="evil.example"))[0] == 421
+        for path in ("/healthz", "/metrics"):
+            head, body = await answer_of(worker, path, host="127.0.0.1", method="POST")
+            assert head.startswith("HTTP/1.1 405 ")
+            assert "allow: GET, HEAD, OPTIONS" in head.splitlines()
+            assert body == "POST is not answered here: use one of GET, HEAD, OPTIONS\n"
+            assert await ask(worker, path, method="HEAD") == (200, "")
     assert worker.metrics_url is None
 
 

@@ -111,7 +111,7 @@ def test_the_wrong_use_of_the_commands_is_told(broker: BrokerServer, tmp_path: P
         (["worker", "--broker", "redis://127.0.0.1:1/0", "--offline"], 1, "cannot be reached"),
         (["worker", "--broker", broker.url, "--secret-env", "MISSING"], 2, "MISSING"),
         (["worker", "--broker", broker.url, "--offline", "--cli-path", "x"], 2, "--offline"),
-        (["worker", "--broker", broker.url, "--metrics-port", "70000"], 2, "metrics_port"),
+        (["worker", "--broker", broker.url, "--metrics-port", "70000"], 2, "--metrics-port must be a number from 0 to 65535, not 70000"),
         (["worker", "--broker", broker.url, "--offline", "--metrics-port", str(broker.port)], 2, "already in use"),
     ]
     for arguments, code, words in cases:

@@ -10,8 +10,9 @@ import pytest
 from broker_server import BrokerServer
 
 from claude_transport.protocol.fleet import Append, Appended, Fenced, Gap, Gone, Renew, Renewed, Side, Sync, Synced, Take, Taken
+from claude_transport.protocol.fleet_answers import text_of
 from claude_transport.protocol.fleet_scripts import ATTACH, CLAIM, CREATE, DISCARD, RELEASE
-from claude_transport.streams.broker import Broker, BrokerAddress, text_of
+from claude_transport.streams.broker import Broker, BrokerAddress
 
 CLIENT, WORKER = Side.CLIENT, Side.WORKER
 ENTRY = ("d", b"{}\n")

@@ -178,6 +178,10 @@ def taken_counts_as_received(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FleetWriter, "note_taken", lambda writer, taken, *, now, used=None: original(writer, taken, now=now))
 
 
+def drained_workers_take(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(WorkerEnd, "stop_taking", lambda end: None)
+
+
 MISTAKES: dict[Mistake, tuple[str, ...]] = {
     no_fence: (),
     no_gap_check: (),
@@ -193,6 +197,7 @@ MISTAKES: dict[Mistake, tuple[str, ...]] = {
     turns_not_counted: (),
     window_without_bound: (),
     taken_counts_as_received: (),
+    drained_workers_take: ("drain_worker",),
 }
 """Each mistake, and the kinds of faults that bring it out; all kinds where there are none."""
 

@@ -22,15 +22,16 @@ from programs import ECHO, numbered, read, serving
 import claude_transport
 from claude_transport import errors
 from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
-from claude_transport.fleet.worker import decode_wanted
 from claude_transport.observing import observe
 from claude_transport.protocol.fleet import FLEET_VERSION
+from claude_transport.protocol.fleet_answers import decode_wanted
 from claude_transport.protocol.fleet_placement import Node, Wanted, agree_version
 from claude_transport.streams.broker import Broker, BrokerAddress
 from claude_transport.streams.fleet import wake_node
 
 WORKER = """
-import sys, anyio
+import logging, sys, anyio
+logging.basicConfig()
 from claude_transport.app.worker import serve_until_signal
 from claude_transport.fleet import FleetWorker
 url, name, *command = sys.argv[1:]

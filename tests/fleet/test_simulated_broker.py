@@ -135,11 +135,12 @@ class Both:
         )
 
     def attach(self, name: str, _: Side) -> tuple[Any, Any]:
-        nonce, lease, window = self.rng.choice("abcdef"), self._lease(), self.rng.choice((1, 65536))
-        modelled = self.model.attach(name, nonce, lease, "", window)
+        nonce, lease, window, waits = self.rng.choice("abcdef"), self._lease(), self.rng.choice((1, 65536)), self.rng.random() < 0.5
+        modelled = self.model.attach(name, nonce, lease, "", window, waits=waits)
+        found = self.real.script(scripts.ATTACH, [self.keys.meta(name)], nonce, lease, "", window, int(waits))
         if modelled[0] == "OK":
             self.tokens[name, Side.CLIENT].append(modelled[1])
-        return modelled, self.real.script(scripts.ATTACH, [self.keys.meta(name)], nonce, lease, "", window)
+        return modelled, found
 
     def claim(self, name: str, _: Side) -> tuple[Any, Any]:
         nonce, lease = self.rng.choice("uvwxyz"), self._lease()

@@ -1,0 +1,150 @@
+"""`Tables`: the tables of a fleet that all share, as a worker reads, writes and mends them.
+
+What is no name of a session is taken out. A table of another type was not made by this library: it is deleted, and the heartbeats of the
+workers fill it again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from claude_transport.errors import ProtocolError
+from claude_transport.loggers import logger_for
+from claude_transport.printable import printable
+from claude_transport.protocol.fleet_answers import MALFORMED, bytes_of, count_of, nodes_of, session_name
+from claude_transport.protocol.fleet_placement import MAX_WORKSPACE_BYTES, Node
+from claude_transport.protocol.fleet_scripts import ADMIT, MEND
+from claude_transport.streams.broker import Broker, BrokerCut
+
+logger: logging.Logger = logger_for(__name__)
+
+_ADMITTED: Final = 256
+"""Sessions that are admitted in one go."""
+
+_FORGOTTEN: Final = 3600.0
+"""Seconds after its last heartbeat at which the record of a worker is removed."""
+
+MOST_HOMES: Final = 10_000
+"""The most workspaces whose workers are remembered. What is beyond that goes to any worker."""
+
+_DELETED: Final = 1000
+"""Fields that are deleted in one call."""
+
+_HELD_PAUSE: Final = 1.0
+"""Seconds until a session is looked at again whose lease has not ended."""
+
+
+class Tables:
+    """The tables of the fleet of `broker`. Each call raises as `Broker.script()` does."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._keys = broker.keys
+
+    async def _ask(self, name: str, key: str, *args: Any, **options: Any) -> Any:
+        """Call a command on a table; when it has another type, delete it and call again."""
+        try:
+            return await self._broker.command(name, key, *args, **options)
+        except ProtocolError as exc:
+            if exc.code != MALFORMED:
+                raise
+        kind = "hash" if key in (self._keys.nodes, self._keys.homes) else "zset"
+        logger.warning("%s has another type than this library gives it, and is deleted", key)
+        await self._broker.script(MEND, [key], [kind])
+        try:
+            return await self._broker.command(name, key, *args, **options)
+        except ProtocolError as exc:  # it is no fault of the session that this call is for
+            raise BrokerCut(f"{key} has changed its type again") from exc
+
+    async def tell(self, node: Node) -> None:
+        """Write down what this worker has."""
+        await self._ask("hset", self._keys.nodes, {node.id: msgspec.json.encode(node)})
+
+    async def hold(self, ends: Mapping[str, float]) -> None:
+        """Write down until when the leases of sessions last."""
+        await self._ask("zadd", self._keys.sessions, ends)
+
+    async def hold_off(self, session: str, *, now: float, left: float) -> None:
+        """Leave a session that another worker has alone for a moment, or for as long as its lease has `left`."""
+        from coredis import PureToken
+
+        until = {session: now + min(left, _HELD_PAUSE)}
+        await self._ask("zadd", self._keys.sessions, until, comparison=PureToken.GT)
+
+    async def remove(self, session: str | bytes) -> None:
+        """Take a session out of the queue."""
+        await self._ask("zrem", self._keys.sessions, [session])
+
+    async def keep_home(self, workspace: str, node: str) -> None:
+        """Write down which worker has a workspace."""
+        if len(workspace.encode("utf-8", "replace")) <= MAX_WORKSPACE_BYTES:
+            await self._ask("hset", self._keys.homes, {workspace: node})
+
+    async def forget_gone(self, now: float) -> None:
+        """Remove workers that were silent for an hour, and workspaces of workers that are gone, or of which there are too many."""
+        nodes = nodes_of(await self._ask("hgetall", self._keys.nodes))
+        gone = [node.id for node in nodes if now - node.seen > _FORGOTTEN]
+        await self._delete(self._keys.nodes, gone)
+        live = {node.id.encode() for node in nodes}.difference(name.encode() for name in gone)
+        homes = {bytes_of(name): bytes_of(node) for name, node in (await self._ask("hgetall", self._keys.homes)).items()}
+        kept = [name for name, node in homes.items() if node in live]
+        await self._delete(self._keys.homes, [*(homes.keys() - set(kept)), *kept[MOST_HOMES:]])
+
+    async def _delete(self, key: str, fields: Sequence[str | bytes]) -> None:
+        for some in (fields[start : start + _DELETED] for start in range(0, len(fields), _DELETED)):
+            await self._ask("hdel", key, some)
+
+    async def count_waiting(self, now: float) -> int:
+        """Return how many sessions wait for a worker."""
+        waiting = count_of(await self._ask("zcount", self._keys.sessions, "-inf", now))
+        return waiting + count_of(await self._ask("zcard", self._keys.queue))
+
+    async def end_read(self, node: str) -> None:
+        """End the read of this worker that is under way: the next one has the streams of all its sessions."""
+        from coredis import PureToken
+
+        last: dict[str, Any] = {"trim_strategy": PureToken.MAXLEN, "trim_operator": PureToken.EQUAL, "threshold": 1}
+        try:
+            await self._broker.command("xadd", self._keys.inbox(node), {"w": ""}, **last)
+        except ProtocolError:  # another type, or it is full: this worker alone makes it
+            await self.clear_inbox(node)
+            try:
+                await self._broker.command("xadd", self._keys.inbox(node), {"w": ""}, **last)
+            except ProtocolError as exc:  # it is no fault of the session that this call is for: the read ends by itself, later
+                logger.warning("the read under way was not ended: %s", printable(exc))
+
+    async def clear_inbox(self, node: str) -> str:
+        """Delete the stream of a worker. Returns the cursor with which it is read from now on."""
+        await self._broker.command("delete", [self._keys.inbox(node)])
+        return "0-0"
+
+    async def admit(self) -> bool:
+        """Let the sessions wait that clients have begun. Returns whether there may be more of them."""
+        rows = [bytes_of(row) for row in await self._ask("zrange", self._keys.queue, 0, _ADMITTED - 1)]
+        junk = [row for row in rows if session_name(row) is None]
+        if junk:
+            self._warn_of(len(junk))
+            await self._ask("zrem", self._keys.queue, junk)
+        if len(rows) > len(junk):
+            await self._ask("zcard", self._keys.sessions)  # it is mended here
+            names = [row for row in rows if session_name(row) is not None]
+            await self._broker.script(ADMIT, [self._keys.queue, self._keys.sessions], names)
+        return len(rows) == _ADMITTED
+
+    async def waiting(self, now: float, *, count: int) -> tuple[list[str], bool]:
+        """Return the first sessions whose lease is over, and whether there may be more behind what was taken out."""
+        from coredis import PureToken
+
+        rows = await self._ask("zrange", self._keys.sessions, "-inf", now, sortby=PureToken.BYSCORE, offset=0, count=count)
+        names = [name for row in rows if (name := session_name(row)) is not None]
+        if len(names) < len(rows):
+            self._warn_of(len(rows) - len(names))
+            await self._ask("zrem", self._keys.sessions, [bytes_of(row) for row in rows if session_name(row) is None])
+        return names, len(names) < len(rows)
+
+    def _warn_of(self, count: int) -> None:
+        logger.warning("the queue had %d names that no session has: they are taken out", count)

@@ -1,0 +1,87 @@
+"""The tables that all workers of a fleet share stay small, whatever is gone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import msgspec
+from broker_server import BrokerServer
+from programs import ECHO, serving
+
+from claude_transport.fleet import FleetTransport, FleetWorker
+from claude_transport.fleet.tables import MOST_HOMES, Tables
+from claude_transport.protocol.fleet_placement import Node
+from claude_transport.streams.broker import Broker, BrokerAddress
+from claude_transport.streams.fleet import broker_time
+
+
+async def test_workspaces_and_workers_that_are_gone_are_removed_and_there_are_never_too_many(broker: BrokerServer) -> None:
+    connection = Broker(BrokerAddress(broker.url))
+    await connection.start(timeout=10)
+    keys, now = connection.keys, await broker_time(connection)
+    for node in (Node(id="alive", seen=now), Node(id="silent", seen=now - 60), Node(id="gone", seen=now - 4000)):
+        await connection.command("hset", keys.nodes, {node.id: msgspec.json.encode(node)})
+    for owner, count in (("gone", 1500), ("nobody", 1500), ("silent", 3), ("alive", MOST_HOMES)):
+        await connection.command("hset", keys.homes, {f"{owner} {number}": owner for number in range(count)})
+    async with serving(FleetWorker(broker.url, command=ECHO, name="new")):
+        assert sorted(await connection.command("hkeys", keys.nodes)) == [b"alive", b"new", b"silent"]
+        owners = await connection.command("hvals", keys.homes)
+        assert len(owners) == MOST_HOMES
+        assert set(owners) <= {b"alive", b"silent"}
+        async with FleetTransport(broker.url, workspace="project"):
+            assert await connection.command("hget", keys.homes, "project") == b"new"
+    await connection.aclose()
+
+
+async def test_a_session_that_is_given_back_wakes_the_worker_that_is_best_for_it(broker: BrokerServer) -> None:
+    connection = Broker(BrokerAddress(broker.url))
+    await connection.start(timeout=10)
+    keys, heard, listening = connection.keys, [], anyio.Event()
+
+    def hear(message: bytes) -> None:
+        listening.set()
+        if message:
+            heard.append(message.decode())
+            told.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(connection.listen, keys.wake("next"), hear)
+        await listening.wait()
+        for drains in (True, False):
+            told = anyio.Event()
+            worker = FleetWorker(broker.url, command=ECHO, name="old")
+            async with serving(worker):
+                transport = FleetTransport(broker.url, close_timeout=0.1)
+                await transport.connect()
+                node = Node(id="next", capacity=9, seen=await broker_time(connection))
+                await connection.command("hset", keys.nodes, {"next": msgspec.json.encode(node)})
+                if drains:
+                    await worker.drain()
+            with anyio.fail_after(10):
+                await told.wait()
+            assert heard == [transport.session]
+            heard.clear()
+            await connection.command("hdel", keys.nodes, ["next"])
+            await transport.close()
+        tasks.cancel_scope.cancel()
+    await connection.aclose()
+
+
+class SpoiltAgain(Broker):
+    """A broker in which a hostile client makes each stream that a worker deletes into a text, at once."""
+
+    async def command(self, name: str, *args: Any, **options: Any) -> Any:
+        answer = await super().command(name, *args, **options)
+        if name == "delete":
+            await super().command("set", args[0][0], "junk")
+        return answer
+
+
+async def test_a_stream_of_a_worker_that_is_spoilt_again_and_again_fails_no_session(broker: BrokerServer) -> None:
+    connection = SpoiltAgain(BrokerAddress(broker.url))
+    await connection.start(timeout=10)
+    await connection.command("set", connection.keys.inbox("w"), "junk")
+    await Tables(connection).end_read("w")
+    assert await connection.command("get", connection.keys.inbox("w")) == b"junk"
+    await connection.aclose()
