@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from claude_transport.errors import SessionArgumentError, SessionFilesError, SessionInUse, SessionNotFound
 from claude_transport.sessions.listing import read_ends, title_from_ends
-from claude_transport.sessions.places import Directory, candidates, check_id, configuration_directory, find_session
+from claude_transport.sessions.places import AT_ONCE, Directory, candidates, check_id, configuration_directory, find_session, read_at
 from claude_transport.sessions.reading import Entry, lines_of, open_regular, parent_of, parse, read_again
 from claude_transport.sessions.running import process_of
 
@@ -242,7 +242,7 @@ def _append(session_id: str, entry: dict[str, Any], directory: Directory) -> Non
 def _appended(path: Path, data: bytes) -> bool:
     """Write one line in a single call of the system. False if the file is not there or has nothing in it."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | AT_ONCE)
     except OSError:
         if path.is_file():
             raise
@@ -263,7 +263,7 @@ def _ends_whole(descriptor: int) -> bool:
     """Return whether a file ends with a whole line. A write under way is seen in parts, so half a line is looked at again."""
     for _ in range(_LOOKS):
         size = os.fstat(descriptor).st_size
-        if os.pread(descriptor, 1, size - 1) == b"\n":
+        if read_at(descriptor, 1, size - 1) == b"\n":
             return True
         time.sleep(_BETWEEN_LOOKS)
     return False

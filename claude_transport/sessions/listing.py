@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from claude_transport.sessions.places import (
+    AT_ONCE,
     Directory,
     all_projects,
     candidates,
     check_id,
     existing_projects,
     is_session_id,
+    read_at,
     real_path,
     worktrees_of,
 )
@@ -170,7 +172,7 @@ def milliseconds(found: os.stat_result) -> int:
 def read_ends(path: str | Path) -> Ends | None:
     """Read both ends of a file. None if it is empty or cannot be read, or if it is no file: a pipe would never end."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | AT_ONCE)
     except OSError:
         return None
     try:
@@ -178,7 +180,7 @@ def read_ends(path: str | Path) -> Ends | None:
         if not stat.S_ISREG(found.st_mode):
             return None
         head = os.read(descriptor, END_BYTES)
-        tail = os.pread(descriptor, END_BYTES, found.st_size - END_BYTES) if found.st_size > END_BYTES else head
+        tail = read_at(descriptor, END_BYTES, found.st_size - END_BYTES) if found.st_size > END_BYTES else head
     except OSError:
         return None
     finally:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
 import logging
@@ -13,7 +14,7 @@ import shutil
 import sys
 import tempfile
 import weakref
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final, TypeVar, cast
 
@@ -23,6 +24,7 @@ import msgspec
 from claude_transport.errors import CLIConnectionError, ConfigurationError
 from claude_transport.launch import windows
 from claude_transport.locks import try_lock
+from claude_transport.loggers import logger_for
 from claude_transport.printable import printable
 from claude_transport.session_store import SessionKey, SessionStore, SessionStoreEntry, SharedSessionStore, has_method
 from claude_transport.sessions.places import is_session_id, project_key_for_directory
@@ -30,7 +32,7 @@ from claude_transport.sessions.store_entries import encode_entry
 from claude_transport.sessions.store_keys import relative_transcript
 from claude_transport.winapi import make_private
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 LOAD_TIMEOUT: Final = 60.0
 """Seconds for each question to a store before the start of a session."""
@@ -38,6 +40,13 @@ LOAD_TIMEOUT: Final = 60.0
 _PREFIX: Final = "claude-transport-session-"
 _LOCK: Final = "in-use"
 _METADATA: Final = "agent_metadata"
+
+_NO_NAME: Final = frozenset({errno.ENAMETOOLONG, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.EINVAL})
+"""What systems say of a name that no file can have, or that another file has."""
+
+_CONFIG_DIR: Final = "CLAUDE_CONFIG_DIR"
+_WITH_ENVIRONMENT: Final = ("settings.json", "cowork_settings.json", ".claude.json")
+"""Files of the user whose `env` the CLI takes over. `CLAUDE_CONFIG_DIR` in it would lead the CLI away from the session (2.1.330, real)."""
 
 _T = TypeVar("_T")
 
@@ -165,7 +174,11 @@ class PrivatePlace:
         try:
             _write(self.path / "projects" / project_key_for_directory(cwd), found)
             for name, target in configuration.items():
-                _link(self.path / name, target)
+                kept = _without_place(target) if name in _WITH_ENVIRONMENT else None
+                if kept is None:
+                    _link(self.path / name, target)
+                else:
+                    _write_private(self.path / name, [kept])
         except BaseException:
             self._remove()
             raise
@@ -184,7 +197,8 @@ class PrivatePlace:
 def configuration_of(env: Mapping[str, str], *, is_isolated: bool) -> dict[str, Path]:
     """Return what a process with the environment `env` has in its configuration directory, by name, without its transcripts.
 
-    The files are linked, not copied: a login that is renewed stays one login, and no secret is written a second time.
+    The files are linked, not copied: a login that is renewed stays one login, and no secret is written a second time. A file whose `env`
+    would lead the CLI elsewhere is the exception.
     """
     if is_isolated:
         return {}
@@ -194,9 +208,27 @@ def configuration_of(env: Mapping[str, str], *, is_isolated: bool) -> dict[str, 
     if folder is not None:
         with contextlib.suppress(OSError):  # there is none, or it belongs to another user
             found = {path.name: path.absolute() for path in folder.iterdir() if path.name != "projects"}
-    if not chosen and home and (own := Path(home, ".claude.json")).exists():
+    if not chosen and home and os.path.exists(own := Path(home, ".claude.json")):  # noqa: PTH110 - it is False for what cannot be
         found[own.name] = own.absolute()
     return found
+
+
+def settings_without_place(text: bytes) -> bytes | None:
+    """Return the JSON object `text` without `env.CLAUDE_CONFIG_DIR`. None when that is not in it, or the text is no JSON object."""
+    try:
+        document = msgspec.json.decode(text.removeprefix(codecs.BOM_UTF8), type=dict[str, msgspec.Raw])
+        variables = msgspec.json.decode(document.get("env", b"{}"), type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    kept = {name: value for name, value in variables.items() if (name.upper() if os.name == "nt" else name) != _CONFIG_DIR}
+    return None if len(kept) == len(variables) else msgspec.json.encode({**document, "env": kept})
+
+
+def _without_place(path: Path) -> bytes | None:
+    try:
+        return settings_without_place(path.read_bytes()) if path.is_file() else None
+    except OSError:
+        return None  # the CLI cannot read it either
 
 
 def _link(place: Path, target: Path) -> None:
@@ -215,13 +247,21 @@ def _write(folder: Path, found: FoundSession) -> None:
         relative = relative_transcript(found.session_id, subpath)
         if relative is None:
             continue
-        path = folder / relative
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        metadata = [entry for entry in entries if _is_metadata(entry)]
-        _write_lines(path, [entry for entry in entries if not _is_metadata(entry)])
-        if metadata:  # the CLI keeps it beside the transcript; the latest counts
-            last: dict[str, Any] = {name: value for name, value in metadata[-1].items() if name != "type"}
-            _write_private(path.with_name(path.name.removesuffix(".jsonl") + ".meta.json"), [encode_entry(last)])
+        try:
+            _write_transcript(folder / relative, entries)
+        except OSError as exc:
+            if subpath is None or exc.errno not in _NO_NAME:
+                raise
+            logger.warning("a transcript with the subpath %s is left out: %s", printable(subpath, at_most=200), exc.strerror)
+
+
+def _write_transcript(path: Path, entries: Sequence[SessionStoreEntry]) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    metadata = [entry for entry in entries if _is_metadata(entry)]
+    _write_lines(path, [entry for entry in entries if not _is_metadata(entry)])
+    if metadata:  # the CLI keeps it beside the transcript; the latest counts
+        last: dict[str, Any] = {name: value for name, value in metadata[-1].items() if name != "type"}
+        _write_private(path.with_name(path.name.removesuffix(".jsonl") + ".meta.json"), [encode_entry(last)])
 
 
 def _is_metadata(entry: object) -> bool:

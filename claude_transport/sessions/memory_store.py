@@ -15,7 +15,7 @@ from claude_transport.session_store import (
     SessionSummaryEntry,
 )
 from claude_transport.sessions.store_entries import decode_entries, encode_entry, uuid_of
-from claude_transport.sessions.store_keys import checked_key
+from claude_transport.sessions.store_keys import checked_key, checked_name
 from claude_transport.sessions.summaries import fold_session_summary
 
 
@@ -70,6 +70,7 @@ class InMemorySessionStore(SessionStore):
 
     async def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
         """List the sessions of a project that have a main transcript."""
+        checked_name(project_key, "project_key")
         await anyio.lowlevel.checkpoint()
         return [
             {"session_id": session, "mtime": parts[None].mtime}
@@ -79,6 +80,7 @@ class InMemorySessionStore(SessionStore):
 
     async def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
         """List the summaries of all sessions of a project."""
+        checked_name(project_key, "project_key")
         await anyio.lowlevel.checkpoint()
         return [{**each, "data": dict(each["data"])} for (project, _), each in self._summaries.items() if project == project_key]
 
@@ -118,6 +120,7 @@ class InMemorySessionStore(SessionStore):
 
     async def find_project(self, session_id: str) -> str | None:
         """Return the project key under which the session was last written; None when there is none."""
+        checked_name(session_id, "session_id")
         await anyio.lowlevel.checkpoint()
         of_session = {project: parts for (project, session), parts in self._transcripts.items() if session == session_id and None in parts}
         found = [(parts[None].mtime, project) for project, parts in of_session.items()]

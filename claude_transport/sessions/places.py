@@ -18,6 +18,9 @@ from claude_transport.errors import ConfigurationError, SessionArgumentError, Se
 
 Directory = str | os.PathLike[str] | None
 
+AT_ONCE: Final[int] = sum(vars(os).get(name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
+"""Flags with which a file is opened: a pipe is not waited for, and Windows, which has only the last one, changes no byte."""
+
 _ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _NO_LETTER_OR_DIGIT: Final = re.compile(r"[^a-zA-Z0-9]")
 _WHOLE_NAME: Final = 200  # characters of a path that its project key holds; a hash stands for the rest
@@ -61,9 +64,20 @@ def all_projects() -> list[Path]:
     """Return the directories of all projects, in the order of the file system. Without a readable directory of projects there is none."""
     try:
         with os.scandir(configuration_directory() / "projects") as entries:
-            return [Path(entry.path) for entry in entries if entry.is_dir()]
+            return [Path(entry.path) for entry in entries if is_directory(entry.path)]
     except OSError:
         return []  # the CLI has never run here, or its files belong to another user
+
+
+def read_at(descriptor: int, count: int, position: int) -> bytes:
+    """Read bytes of a file at a position, as `os.pread()` does where there is one."""
+    os.lseek(descriptor, position, os.SEEK_SET)
+    return os.read(descriptor, count)
+
+
+def is_directory(path: str | os.PathLike[str]) -> bool:
+    """Tell whether there is a directory at `path`. There is none where a name is too long, or where a link leads to itself."""
+    return os.path.isdir(path)  # noqa: PTH112 - `Path.is_dir()` raises what the system says
 
 
 def real_path(directory: str | os.PathLike[str]) -> str:
@@ -167,7 +181,7 @@ def _project(path: str) -> Path | None:
     """
     key = _key(path)
     exact = configuration_directory() / "projects" / key
-    if exact.is_dir():
+    if is_directory(exact):
         return exact
     if len(key) <= _WHOLE_NAME:
         return None
@@ -178,7 +192,7 @@ def _git_directory(path: Path) -> Path | None:
     """Return the directory that all worktrees of the repository around `path` share."""
     for folder in (path, *path.parents):
         git = folder / ".git"
-        if git.is_dir():
+        if is_directory(git):
             return git
         link = _first_line(git)
         if link.startswith("gitdir: "):

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from claude_transport.errors import SessionFilesError
 from claude_transport.protocol.envelope import JSONTextError, parse_json
-from claude_transport.sessions.places import Directory, candidates, check_id, seek_session
+from claude_transport.sessions.places import AT_ONCE, Directory, candidates, check_id, seek_session
 
 MAX_LINE_BYTES: Final = 64 * 2**20
 """A longer line is passed over. A request to the Messages API, which has all that a message can hold, is at most half as large."""
@@ -296,7 +296,7 @@ def open_regular(path: Path) -> BufferedReader:
         SessionFilesError: it is a directory, a pipe or a device.
         OSError: the file is not there, or may not be read.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | AT_ONCE)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return os.fdopen(descriptor, "rb")
     os.close(descriptor)

@@ -71,13 +71,14 @@ class RedisAddress(msgspec.Struct, frozen=True):
     __repr__ = __str__
 
     @contextlib.asynccontextmanager
-    async def connected(self) -> AsyncIterator[Any]:
-        """Connect for one call, and yield a client of coredis.
+    async def connected(self, *, about: str = "") -> AsyncIterator[Any]:
+        """Connect for one call, and yield a client of coredis. Errors name the server and what the call is `about`.
 
         Raises:
             CLIConnectionError: the server cannot be reached, refused a command, or did not answer in time.
         """
         failure: Exception | None = None
+        place = f"{self}: {about}" if about else str(self)
         patience = anyio.CancelScope(deadline=anyio.current_time() + CALL_TIMEOUT)
         try:
             with patience:
@@ -86,10 +87,10 @@ class RedisAddress(msgspec.Struct, frozen=True):
         except Exception as exc:  # noqa: BLE001 - a task group inside wraps each error in a group
             failure = _first_of(exc)
         if failure is not None:
-            what = f"{self}: {type(failure).__name__}: {failure}"
+            what = f"{place}: {type(failure).__name__}: {failure}"
             raise CLIConnectionError(self._without_password(what), code="session_store.failed") from None
         if patience.cancelled_caught:
-            raise CLIConnectionError(f"{self} did not answer in {CALL_TIMEOUT:g} s", code="session_store.failed")
+            raise CLIConnectionError(f"{place} did not answer in {CALL_TIMEOUT:g} s", code="session_store.failed")
 
     async def _dial(self) -> ByteStream:
         if self.tls is None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import logging
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
-import msgspec
-
 from claude_transport.errors import CLIConnectionError, ConfigurationError
+from claude_transport.loggers import logger_for
 from claude_transport.session_store import (
     SessionKey,
     SessionListSubkeysKey,
@@ -21,22 +21,32 @@ from claude_transport.session_store import (
     SessionSummaryEntry,
 )
 from claude_transport.sessions.redis_client import RedisAddress
-from claude_transport.sessions.store_entries import decode_entries, encode_entry, encode_summary, uuid_of
-from claude_transport.sessions.store_keys import checked_key
+from claude_transport.sessions.store_entries import LONGEST_CLAIM, decode_entries, decode_summary, encode_entry, encode_summary, uuid_of
+from claude_transport.sessions.store_keys import checked_key, checked_name, shown_place
 from claude_transport.sessions.summaries import fold_session_summary
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 _PAGE: Final = 1_000
 """Entries that are read at once."""
 
-# Each script runs as a whole or not at all, so a host that dies in the middle of a call leaves nothing half done.
+_TRIES: Final = 10
+"""Times that a call which meets the writes of other hosts begins anew."""
+
+# Each script runs as a whole or not at all, so a host that dies in the middle of a call leaves nothing half done. A key of a wrong type
+# would end it in the middle; so each one is read before the first write.
 _APPEND: Final = """
+local last = tonumber(redis.call('ZSCORE', KEYS[3], ARGV[1]) or '0')
+local count = redis.call('LLEN', KEYS[1])
+redis.call('SCARD', KEYS[2]) redis.call('SCARD', KEYS[4]) redis.call('ZCARD', KEYS[5]) redis.call('HLEN', KEYS[6])
 local now = redis.call('TIME')
 local mtime = tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000)
-local last = tonumber(redis.call('ZSCORE', KEYS[3], ARGV[1]) or '0')
-if mtime <= last then mtime = last + 1 end
-for index = 4, #ARGV, 2 do
+if mtime <= last and last < mtime + tonumber(ARGV[4]) then mtime = last + 1 end
+if count == 0 then
+    redis.call('DEL', KEYS[2])
+    if ARGV[2] == '' then redis.call('HSET', KEYS[6], ARGV[1], now[1] .. '.' .. now[2]) end
+end
+for index = 5, #ARGV, 2 do
     if ARGV[index] == '' or redis.call('SADD', KEYS[2], ARGV[index]) == 1 then redis.call('RPUSH', KEYS[1], ARGV[index + 1]) end
 end
 if ARGV[2] ~= '' then
@@ -47,6 +57,27 @@ else
 end
 return mtime
 """
+_DELETE_PART: Final = """
+redis.call('SCARD', KEYS[3])
+redis.call('DEL', KEYS[1], KEYS[2])
+redis.call('SREM', KEYS[3], ARGV[1])
+return 1
+"""
+# The keys of the subagents are named by the caller. When there is another one by now, nothing is done, and the caller looks again.
+_DELETE: Final = """
+redis.call('ZCARD', KEYS[2]) redis.call('HLEN', KEYS[3]) redis.call('ZCARD', KEYS[4]) redis.call('HLEN', KEYS[5])
+if redis.call('SCARD', KEYS[1]) ~= #ARGV - 2 then return 0 end
+for index = 3, #ARGV do
+    if redis.call('SISMEMBER', KEYS[1], ARGV[index]) == 0 then return 0 end
+end
+redis.call('DEL', KEYS[1])
+redis.call('ZREM', KEYS[2], ARGV[1])
+redis.call('HDEL', KEYS[3], ARGV[1])
+redis.call('ZREM', KEYS[4], ARGV[2])
+redis.call('HDEL', KEYS[5], ARGV[1])
+for index = 6, #KEYS do redis.call('DEL', KEYS[index]) end
+return 1
+"""
 _CLAIM: Final = """
 local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= ARGV[1] then return holder end
@@ -54,10 +85,10 @@ redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return ARGV[1]
 """
 _RELEASE: Final = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end return 1"
+# Nothing is written when the session was deleted, or begun again, or when another host was faster.
 _SUMMARISE: Final = """
-local before = redis.call('HGET', KEYS[1], ARGV[1])
-if before and cjson.decode(before).count > tonumber(ARGV[3]) then return 0 end
-if not redis.call('ZSCORE', KEYS[2], ARGV[1]) then return 0 end
+if redis.call('HGET', KEYS[2], ARGV[1]) ~= ARGV[3] then return 0 end
+if (redis.call('HGET', KEYS[1], ARGV[1]) or '') ~= ARGV[4] then return 0 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
 return 1
 """
@@ -84,8 +115,8 @@ class RedisSessionStore(SessionStore):
         """Show the server, without its password."""
         return f"RedisSessionStore({str(self._address)!r})"
 
-    def _connected(self) -> contextlib.AbstractAsyncContextManager[Any]:
-        return self._address.connected()
+    def _connected(self, project: str | None, session: str | None = None) -> contextlib.AbstractAsyncContextManager[Any]:
+        return self._address.connected(about=shown_place(project, session))
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
         """Add `entries` to the end of a transcript, all or none. An entry whose `uuid` the transcript has already is left out."""
@@ -94,11 +125,12 @@ class RedisSessionStore(SessionStore):
         if not rows:
             return
         names = self._names(project, session, subpath)
-        keys = [names["entries"], names["uuids"], names["sessions"], names["subkeys"], names["projects"]]
+        keys = [names[each] for each in ("entries", "uuids", "sessions", "subkeys", "projects", "begun")]
+        a_day = int(1000 * LONGEST_CLAIM)  # a time that is later than tomorrow is damaged
         is_stored = False
         try:
-            async with self._connected() as client:
-                arguments = [session, subpath or "", project, *(part for row in rows for part in row)]
+            async with self._connected(project, session) as client:
+                arguments = [session, subpath or "", project, a_day, *(part for row in rows for part in row)]
                 mtime = int(await client.eval(_APPEND, keys=keys, args=arguments))
                 is_stored = True
                 if subpath is None:
@@ -110,23 +142,35 @@ class RedisSessionStore(SessionStore):
             logger.info("a session is stored, and its summary is not: %s", exc)
 
     async def _summarise(self, client: Any, names: Mapping[str, str], key: SessionKey, mtime: int) -> None:
-        """Fold what is new into the summary. Of two hosts at once, the one that has folded more wins."""
-        kept = await client.hget(names["summaries"], key["session_id"])
-        before: dict[str, Any] = msgspec.json.decode(kept) if kept else {"count": 0, "data": {}}
-        count = before["count"]
-        prev: SessionSummaryEntry = {"session_id": key["session_id"], "mtime": mtime, "data": before["data"]}
+        """Fold what is new into the summary."""
+        session = key["session_id"]
+        for _ in range(_TRIES):
+            begun = await client.hget(names["begun"], session)
+            kept = await client.hget(names["summaries"], session)
+            before = _summary_of(kept, begun) or {"count": 0, "mtime": mtime, "data": {}}
+            data, count = await self._folded(client, names, key, before["data"], before["count"])
+            now = encode_summary({"count": count, "mtime": max(mtime, before["mtime"]), "begun": _text(begun), "data": data})
+            places = [names["summaries"], names["begun"]]
+            if begun is None or await client.eval(_SUMMARISE, keys=places, args=[session, now, begun, kept or b""]):
+                return
+
+    async def _folded(
+        self, client: Any, names: Mapping[str, str], key: SessionKey, data: dict[str, Any], count: int
+    ) -> tuple[dict[str, Any], int]:
+        """Return what a summary says after all entries, of which it has `count` already, and how many there are."""
+        folded: SessionSummaryEntry = {"session_id": key["session_id"], "mtime": 0, "data": data}
         while lines := await client.lrange(names["entries"], count, count + _PAGE - 1):
-            prev = fold_session_summary(prev, key, list(decode_entries(lines)))
+            folded = fold_session_summary(folded, key, list(decode_entries(lines)))
             count += len(lines)
-        now = encode_summary({"count": count, "mtime": mtime, "data": prev["data"]})
-        await client.eval(_SUMMARISE, keys=[names["summaries"], names["sessions"]], args=[key["session_id"], now, count])
+        return folded["data"], count
 
     async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
         """Return all entries of a transcript; None for one that was never written."""
-        names = self._names(*checked_key(key))
+        project, session, subpath = checked_key(key)
+        names = self._names(project, session, subpath)
         found: list[SessionStoreEntry] = []
         count = 0
-        async with self._connected() as client:
+        async with self._connected(project, session) as client:
             while lines := await client.lrange(names["entries"], count, count + _PAGE - 1):
                 count += len(lines)
                 found += decode_entries(lines)
@@ -134,58 +178,73 @@ class RedisSessionStore(SessionStore):
 
     async def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
         """List the sessions of a project that have a main transcript."""
-        async with self._connected() as client:
-            rows = await client.zrange(self._names(project_key, "-", None)["sessions"], 0, -1, withscores=True)
-        return [{"session_id": _text(session), "mtime": int(mtime)} for session, mtime in rows]
+        names = self._names(checked_name(project_key, "project_key"), "-", None)
+        async with self._connected(project_key) as client:
+            listed = await _listed(client, names)
+        return [{"session_id": session, "mtime": mtime} for session, mtime in listed]
 
     async def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
-        """List the summaries of all sessions of a project."""
-        async with self._connected() as client:
-            rows = await client.hgetall(self._names(project_key, "-", None)["summaries"])
-        decoded = [(_text(session), msgspec.json.decode(kept)) for session, kept in rows.items()]
-        return [{"session_id": session, "mtime": kept["mtime"], "data": kept["data"]} for session, kept in decoded]
+        """List the summaries of all sessions of a project. One that is missing or damaged is made from its transcript."""
+        project = checked_name(project_key, "project_key")
+        names = self._names(project, "-", None)
+        found: list[SessionSummaryEntry] = []
+        async with self._connected(project) as client:
+            rows, begun = await client.hgetall(names["summaries"]), await client.hgetall(names["begun"])
+            for session, mtime in await _listed(client, names):
+                name = session.encode()
+                kept = _summary_of(rows.get(name), begun.get(name))
+                if kept is None:
+                    key: SessionKey = {"project_key": project, "session_id": session}
+                    data, _ = await self._folded(client, self._names(project, session, None), key, {}, 0)
+                    kept = {"mtime": mtime, "data": data}
+                found.append({"session_id": session, "mtime": kept["mtime"], "data": kept["data"]})
+        return found
 
     async def delete(self, key: SessionKey) -> None:
-        """Delete a transcript; a main transcript with its subkeys and its summary."""
+        """Delete a transcript; a main transcript with its subkeys and its summary. All or nothing of it is done."""
         project, session, subpath = checked_key(key)
         names = self._names(project, session, subpath)
-        async with self._connected() as client:
-            await client.delete([names["entries"], names["uuids"]])
+        async with self._connected(project, session) as client:
             if subpath is not None:
-                await client.srem(names["subkeys"], [subpath])
+                await client.eval(_DELETE_PART, keys=[names["entries"], names["uuids"], names["subkeys"]], args=[subpath])
                 return
-            for each in await client.smembers(names["subkeys"]):
-                part = self._names(project, session, _text(each))
-                await client.delete([part["entries"], part["uuids"]])
-            await client.delete([names["subkeys"]])
-            await client.zrem(names["sessions"], [session])
-            await client.hdel(names["summaries"], [session])
-            await client.zrem(names["projects"], [project])
+            own = [names[each] for each in ("subkeys", "sessions", "summaries", "projects", "begun", "entries", "uuids")]
+            for _ in range(_TRIES):
+                subkeys = list(await client.smembers(names["subkeys"]))
+                parts = [self._names(project, session, each) for each in map(_text, subkeys) if each is not None]
+                keys = [*own, *(part[each] for part in parts for each in ("entries", "uuids"))]
+                if await client.eval(_DELETE, keys=keys, args=[session, project, *subkeys]):
+                    return
+        what = f"{self._address}: {shown_place(project, session)}: other hosts begin subagents of it while it is deleted"
+        raise CLIConnectionError(what, code="session_store.failed")
 
     async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
         """List the subpaths of a session."""
         project, session, _ = checked_key(key)
-        async with self._connected() as client:
-            return sorted(_text(each) for each in await client.smembers(self._names(project, session, None)["subkeys"]))
+        async with self._connected(project, session) as client:
+            found = map(_text, await client.smembers(self._names(project, session, None)["subkeys"]))
+            return sorted(subpath for subpath in found if subpath is not None)
 
     async def claim(self, key: SessionListSubkeysKey, *, owner: str, seconds: float) -> str | None:
-        """Take a session for `owner`, or keep it, for `seconds`. Return the owner that has it now."""
+        """Take a session for `owner`, or keep it, for `seconds`: a day at most. Return the owner that has it now."""
         project, session, _ = checked_key(key)
         names = self._names(project, session, None)
-        async with self._connected() as client:
-            return _text(await client.eval(_CLAIM, keys=[names["claim"]], args=[owner, max(1, int(seconds * 1000))]))
+        async with self._connected(project, session) as client:
+            milliseconds = max(1, int(min(seconds, LONGEST_CLAIM) * 1000))
+            return _text(await client.eval(_CLAIM, keys=[names["claim"]], args=[owner, milliseconds])) or ""
 
     async def release(self, key: SessionListSubkeysKey, *, owner: str) -> None:
         """Give a session back. Does nothing when `owner` does not have it."""
         project, session, _ = checked_key(key)
-        async with self._connected() as client:
+        async with self._connected(project, session) as client:
             await client.eval(_RELEASE, keys=[self._names(project, session, None)["claim"]], args=[owner])
 
     async def find_project(self, session_id: str) -> str | None:
         """Return the project key under which the session was last written; None when there is none."""
-        async with self._connected() as client:
-            found: Sequence[Any] = await client.zrange(self._names("-", session_id, None)["projects"], -1, -1)
-        return _text(found[0]) if found else None
+        names = self._names("-", checked_name(session_id, "session_id"), None)
+        async with self._connected(None, session_id) as client:
+            found = [_text(each) for each in await client.zrange(names["projects"], 0, -1)]
+        return next((project for project in reversed(found) if project is not None), None)
 
     def _names(self, project: str, session: str, subpath: str | None) -> dict[str, str]:
         """Return the keys in Redis. The parts of a key are quoted, so that no project can name the keys of another one.
@@ -200,11 +259,27 @@ class RedisSessionStore(SessionStore):
             "uuids": f"{part}:uuids",
             "sessions": f"{of_project}:sessions",
             "summaries": f"{of_project}:summaries",
+            "begun": f"{of_project}:begun",
             "subkeys": f"{of_session}:subkeys",
             "claim": f"{of_session}:claim",
             "projects": f"{{{self._prefix}}}:id:{quote(session, safe='')}:projects",
         }
 
 
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
+def _summary_of(kept: Any, begun: Any) -> dict[str, Any] | None:
+    """Return a summary; None for one that is missing or damaged, and for that of a session which was deleted since."""
+    summary = decode_summary(kept)
+    return None if summary is None or summary["begun"] != _text(begun) else summary
+
+
+async def _listed(client: Any, names: Mapping[str, str]) -> list[tuple[str, int]]:
+    rows = await client.zrange(names["sessions"], 0, -1, withscores=True)
+    found = [(_text(name), int(mtime) if math.isfinite(mtime) else 0) for name, mtime in rows]
+    return [(session, mtime) for session, mtime in found if session is not None]
+
+
+def _text(value: Any) -> str | None:
+    """Return a text that a server has kept; None for one that is missing or damaged."""
+    with contextlib.suppress(UnicodeDecodeError):
+        return value.decode() if isinstance(value, bytes) else value
+    return None

@@ -1,14 +1,24 @@
-"""Entries of transcripts as bytes and back, for stores: whatever the CLI has written can be kept, and a damaged line costs itself only."""
+"""Entries of transcripts as bytes and back, for stores: whatever the CLI has written can be kept, and a damaged line costs itself only.
+
+Summaries have a check sum, so a damaged one is noticed, and made again from the entries.
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
 from claude_transport.protocol.envelope import JSONTextError, encode_json, parse_json
+
+LONGEST_CLAIM: Final = 86_400.0
+"""Seconds for which a session can be claimed at once. What a store holds for longer is damaged, and counts for nothing."""
+
+_CHECK: Final = b'"check":'
 
 
 def uuid_of(entry: Any) -> str | None:
@@ -30,11 +40,28 @@ def encode_entry(entry: Any) -> bytes:
 
 
 def encode_summary(summary: Mapping[str, Any]) -> bytes:
-    """Return a summary as JSON. Half of a surrogate pair becomes a question mark: a summary is for people, and databases read it, too."""
+    """Return a summary as JSON, with a check sum as its last member, `check`.
+
+    Half of a surrogate pair becomes a question mark: a summary is for people, and databases read it, too.
+    """
     try:
-        return msgspec.json.encode(summary)
+        text = msgspec.json.encode(summary)
     except UnicodeEncodeError:
-        return json.dumps(summary, ensure_ascii=False).encode("utf-8", "replace")
+        text = json.dumps(summary, ensure_ascii=False).encode("utf-8", "replace")
+    body = text[:-1] + b"," * bool(summary)
+    return body + _CHECK + b"%d}" % zlib.crc32(body)
+
+
+def decode_summary(text: object) -> dict[str, Any] | None:
+    """Return the summary that `encode_summary` has written; None for one that is missing or damaged."""
+    if not isinstance(text, bytes):
+        return None
+    body, _, check = text.rpartition(_CHECK)
+    if check != b"%d}" % zlib.crc32(body):
+        return None
+    summary: dict[str, Any] = msgspec.json.decode(text)
+    del summary["check"]
+    return summary
 
 
 def decode_entries(lines: Iterable[bytes]) -> Iterator[Any]:
@@ -44,3 +71,18 @@ def decode_entries(lines: Iterable[bytes]) -> Iterator[Any]:
             yield parse_json(line)[0]
         except JSONTextError:
             continue
+
+
+def not_stored(entries: Sequence[Any], stored: Sequence[Any]) -> list[Any]:
+    """Return those of `entries` that a call which failed has not added to a transcript, which has `stored` now.
+
+    A call adds its entries in their order, so what it has added is their beginning. An entry with a uuid tells itself. Those without one
+    are there when the last ones of the transcript are the first ones of the call.
+    """
+    known = {uuid for entry in stored if (uuid := uuid_of(entry)) is not None}
+    reached = itertools.takewhile(lambda entry: uuid_of(entry) is None or uuid_of(entry) in known, entries)
+    plain = [entry for entry in reached if uuid_of(entry) is None]
+    last = [entry for entry in stored if uuid_of(entry) is None][-len(plain) :] if plain else []
+    there = next(count for count in range(len(last), -1, -1) if last[len(last) - count :] == plain[:count])
+    numbers = itertools.count()
+    return [entry for entry in entries if (next(numbers) >= there if uuid_of(entry) is None else uuid_of(entry) not in known)]

@@ -8,9 +8,12 @@ from pathlib import PurePath, PurePosixPath
 from typing import Any, Final
 
 from claude_transport.errors import UsageError
+from claude_transport.printable import is_encodable, printable
 from claude_transport.session_store import SessionKey
 
 _SUFFIX: Final = ".jsonl"
+_SHOWN: Final = 60
+"""Characters of a name in an error."""
 
 
 def key_of_transcript(path: str | os.PathLike[str]) -> SessionKey | None:
@@ -36,7 +39,7 @@ def relative_transcript(session_id: str, subpath: str | None) -> PurePosixPath |
     """Return where a transcript belongs below the folder of its project; None for a name that would leave that folder."""
     names = [session_id, *(subpath.split("/") if subpath is not None else ())]
     for name in names:
-        if name in ("", ".", "..") or any(character in name for character in "/\\:\0") or not _is_encodable(name):
+        if name in ("", ".", "..") or any(character in name for character in "/\\:\0") or not is_encodable(name):
             return None
     return PurePosixPath(*names[:-1], names[-1] + _SUFFIX)
 
@@ -47,18 +50,24 @@ def checked_key(key: Mapping[str, Any]) -> tuple[str, str, str | None]:
     Raises:
         UsageError: a part is missing, empty or no text.
     """
-    project, session, subpath = (key.get(name) for name in ("project_key", "session_id", "subpath"))
-    for name, value in (("project_key", project), ("session_id", session), ("subpath", subpath)):
-        if (value is None and name == "subpath") or (isinstance(value, str) and value and _is_encodable(value)):
-            continue
-        raise UsageError(f"the key of a transcript needs {name} as a text that is not empty, not {value!r}")
-    return str(project), str(session), subpath
+    subpath = key.get("subpath")
+    project, session = (checked_name(key.get(name), name) for name in ("project_key", "session_id"))
+    return project, session, None if subpath is None else checked_name(subpath, "subpath")
 
 
-def _is_encodable(text: str) -> bool:
-    """Return whether a text has no half of a surrogate pair, which no file and no database takes as a name."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+def checked_name(value: Any, part: str) -> str:
+    """Return a part of a key.
+
+    Raises:
+        UsageError: it is empty or no text.
+    """
+    if isinstance(value, str) and value and is_encodable(value):
+        return value
+    shown = printable(repr(value[:_SHOWN] if isinstance(value, str) else value), at_most=2 * _SHOWN)
+    raise UsageError(f"the key of a transcript needs {part} as a text that is not empty, not {shown}")
+
+
+def shown_place(project: str | None, session: str | None = None) -> str:
+    """Return the words by which an error names a session, or a project without one."""
+    names = [f"{what} {printable(name, at_most=_SHOWN)}" for what, name in (("session", session), ("project", project)) if name is not None]
+    return " of ".join(names)

@@ -22,6 +22,9 @@ MakeStore = Callable[[], Any]
 _MAIN: Final = {"project_key": "project", "session_id": "session"}
 _PART: Final = {**_MAIN, "subpath": "subagents/agent-1"}
 _HOSTILE: Final = ("../..", "a/b", "a\\b", ".hidden", "ümläut", "%2F", "{x}:*", "CON", "nul.b", "ends.")
+_ALIKE: Final = ("a", "A", "a.jsonl", "a.json", "a.lock", "a.summary", "a.claim", "a.new", "a.db", "a:b", "a ", "a%20")
+"""Ids that a store may take for names of its own, or for one another."""
+
 _MILLISECONDS: Final = 1e12  # a time in seconds is far below
 
 
@@ -153,6 +156,37 @@ async def _names(store: Any) -> None:
         _expect(await store.load(key), [_entry(n=number)], f"load of {key}")
 
 
+@_clause("store.alike", "Sessions whose ids look alike, or like names of the store's own, are sessions of their own.")
+async def _alike(store: Any) -> None:
+    keys = [{**_MAIN, "session_id": name} for name in _ALIKE]
+    for key in keys:
+        for part in (key, {**key, "subpath": "subagents/agent-1"}):
+            await store.append(part, [_entry(uuid="1", of=key["session_id"])])
+        if has_method(store, "claim"):
+            _expect(await store.claim(key, owner=key["session_id"], seconds=60), key["session_id"], f"the claim of {key}")
+    for key in keys:
+        for part in (key, {**key, "subpath": "subagents/agent-1"}):
+            _expect(await store.load(part), [_entry(uuid="1", of=key["session_id"])], f"load of {part}")
+    if has_method(store, "list_sessions"):
+        _expect(sorted(each["session_id"] for each in await store.list_sessions("project")), sorted(_ALIKE), "the list")
+    if has_method(store, "delete"):
+        await store.delete(keys[0])
+        _expect([await store.load(key) is None for key in keys], [True] + [False] * (len(keys) - 1), "what is gone after a deletion")
+
+
+@_clause("store.long", "A part of a key of any length is stored, or refused with an error; the other sessions stay.")
+async def _long(store: Any) -> None:
+    await store.append(_MAIN, [_entry(n=1)])
+    for part in ("project_key", "session_id", "subpath"):
+        key = {**_MAIN, part: "x" * 5000}
+        try:
+            await store.append(key, [_entry(n=2)])
+        except Exception:  # noqa: BLE001, S112 - a store may raise any
+            continue
+        _expect(await store.load(key), [_entry(n=2)], f"load of a {part} with 5000 letters")
+    _expect(await store.load(_MAIN), [_entry(n=1)], "load of another session")
+
+
 @_clause("store.own", "What a caller does to its entries, or to loaded ones, does not change the store.")
 async def _own(store: Any) -> None:
     entry = _entry(uuid="a", message={"content": "said"})
@@ -235,6 +269,20 @@ async def _delete(store: Any) -> None:
             _expect([each["session_id"] for each in await getattr(store, method)("project")], ["session2"], method)
     await store.append(_MAIN, [_entry(uuid="a")])
     _expect(await store.load(_MAIN), [_entry(uuid="a")], "load of what was written again")
+
+
+@_clause("store.begun", "A session that was deleted begins anew, whatever it had: its entries, its summary and its subpaths.", "delete")
+async def _begun(store: Any) -> None:
+    for turn in range(3):
+        for key in (_MAIN, _PART):
+            await store.append(key, [_entry(uuid="a"), _entry(uuid=f"{turn}", customTitle=f"{turn}", text="x" * 1000 * turn)])
+            await store.append(key, [_entry(uuid="b")])
+            found = [entry["uuid"] for entry in await store.load(key)]
+            _expect(found, ["a", f"{turn}", "b"], f"load in round {turn}")
+        if has_method(store, "list_session_summaries"):
+            (kept,) = await store.list_session_summaries("project")
+            _expect(kept["data"]["custom_title"], f"{turn}", "the title in the summary")
+        await store.delete(_MAIN)
 
 
 @_clause("store.delete_part", "Deleting a subpath deletes nothing else.", "delete")

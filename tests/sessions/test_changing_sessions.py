@@ -123,8 +123,8 @@ def test_titles_and_lines_of_another_writer_all_stay_whole(shelf: Shelf) -> None
 
 def test_a_line_that_another_writer_is_just_writing_is_no_half_line(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     path = shelf.put(1)
-    before, looks, real = path.read_bytes(), [b"x"], os.pread
-    monkeypatch.setattr(os, "pread", lambda *arguments: looks.pop() if looks else real(*arguments))  # first, only a part is there
+    before, looks, real = path.read_bytes(), [b"x"], os.read
+    monkeypatch.setattr(os, "read", lambda *arguments: looks.pop() if looks else real(*arguments))  # first, only a part is there
     rename_session(session(1), "Title")
     assert path.read_bytes().removeprefix(before).startswith(b"{")
 

@@ -43,8 +43,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
         return call
 
     monkeypatch.setattr(os, "open", counting("open", files=1))
-    for name in ("read", "pread"):
-        monkeypatch.setattr(os, name, counting(name, files=0))
+    monkeypatch.setattr(os, "read", counting("read", files=0))
     return counted
 
 

@@ -241,6 +241,49 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 FOUND = FoundSession(SID, "-work", {None: [{"type": "user"}], "subagents/agent-x": [{"type": "user"}, {"type": "agent_metadata"}]})
 
 
+MOVED = '{"n": 1e999, "env": {"A": "1", "CLAUDE_CONFIG_DIR": "/elsewhere"}, "s": "é"}'
+
+
+@pytest.mark.parametrize("name", ["settings.json", "cowork_settings.json", ".claude.json"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["plain", "marked"])
+def test_a_file_of_the_user_that_would_lead_the_cli_elsewhere_is_copied_without_that(
+    temporary: Path, tmp_path: Path, name: str, mark: str
+) -> None:
+    user = tmp_path / "user"
+    user.mkdir()
+    (user / name).write_text(mark + MOVED, encoding="utf-8")
+    place = PrivatePlace(cwd=tmp_path, found=FOUND, configuration=configuration_of({"CLAUDE_CONFIG_DIR": str(user)}, is_isolated=False))
+    assert (place.path / name).read_text(encoding="utf-8") == '{"n":1e999,"env":{"A":"1"},"s":"é"}'
+    assert (place.path / name).stat().st_mode & 0o777 == 0o600
+    assert (user / name).read_text(encoding="utf-8") == mark + MOVED
+    place.remove()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"env": {"A": "1"}}',
+        '{"env": ["CLAUDE_CONFIG_DIR"]}',
+        '{"env": null}',
+        "[1]",
+        "",
+        "\ud800",
+        '{"CLAUDE_CONFIG_DIR": "x"}',
+        "[" * 9999,
+    ],
+)
+def test_other_files_of_the_user_stay_links(temporary: Path, tmp_path: Path, text: str) -> None:
+    user = tmp_path / "user"
+    user.mkdir()
+    (user / "settings.json").write_bytes(text.encode("utf-8", "surrogatepass"))
+    os.mkfifo(user / ".claude.json")  # reading it would wait for ever
+    (user / "other.json").write_text(MOVED, encoding="utf-8")
+    place = PrivatePlace(cwd=tmp_path, found=FOUND, configuration=configuration_of({"CLAUDE_CONFIG_DIR": str(user)}, is_isolated=False))
+    for name in ("settings.json", ".claude.json", "other.json"):
+        assert (place.path / name).readlink() == user / name
+    place.remove()
+
+
 def test_a_private_place_has_the_session_and_the_configuration_and_is_gone_when_both_holders_have_let_go(
     temporary: Path, tmp_path: Path
 ) -> None:
