@@ -342,12 +342,14 @@ class Reception:
         self, request: HandshakeRequest, address: Address, certified: str | None, shown: list[HandshakeRequest | Viewing], here: str | None
     ) -> HTTPAnswer | None:
         """Return the plain HTTP answer, or None to open the WebSocket. Its token may be absent: a hello can still bring one."""
-        page = self._page(request.path, token=request.bearer_token, host=request.headers.get("host"), here=here)
+        host = request.headers.get("host")
+        page = self._page(request.path, token=request.bearer_token, host=host, here=here, method=request.method)
         if page is not None:
             return HTTPAnswer(status=page.status, text=page.text, headers=page.headers)
         seen = self._observe(request, below=address.target.partition("?")[0], certified=certified, here=here)
         if isinstance(seen, Viewing):
-            shown.append(seen)
+            if request.method == "GET":
+                shown.append(seen)
             return HTTPAnswer(status=200, headers=seen.headers, stays_open=True)
         if seen is not None:
             return HTTPAnswer(status=seen.status, text=seen.text, headers=seen.headers)
@@ -356,8 +358,7 @@ class Reception:
         try:
             self._check_upgrade(origin=request.origin, token=request.bearer_token, certified=certified)
         except TurnedAway as exc:
-            headers = {"www-authenticate": "Bearer"} if exc.status == 401 else {}
-            return HTTPAnswer(status=exc.status, text=f"{exc}\n", headers=headers)
+            return HTTPAnswer(status=exc.status, text=f"{exc}\n", headers=exc.headers)
         shown.append(request)
         return None
 

@@ -18,13 +18,15 @@ from anyio.abc import ByteStream
 from claude_transport.errors import ClaudeTransportError, ConfigurationError, UsageError
 from claude_transport.gateway.arrival import Arrival
 from claude_transport.gateway.gateway import Gateway
+from claude_transport.gateway.health import Page
 from claude_transport.gateway.observatory import Viewing
 from claude_transport.gateway.turned_away import TurnedAway
+from claude_transport.loggers import logger_for
 from claude_transport.printable import printable
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.websocket import HandshakeRequest, MessageReader, cut_messages
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -89,14 +91,20 @@ class GatewayApplication:
         request = _request(scope)
         server = scope.get("server")
         here = str(server[0]) if server else None
-        page = self.gateway.page(request.path, token=request.bearer_token, host=request.headers.get("host"), here=here)
-        seen = page if page is not None else self.gateway.observe(request, here=here) if scope.get("method", "GET") == "GET" else None
+        host, is_head = request.headers.get("host"), request.method == "HEAD"
+        page = self.gateway.page(request.path, token=request.bearer_token, host=host, here=here, method=request.method)
+        seen = page if page is not None else self.gateway.observe(request, here=here)
         if isinstance(seen, Viewing):
-            await self._show(seen, receive, send)
-            return
-        status, text, headers = (seen.status, seen.text, seen.headers) if seen is not None else (404, "There is nothing here.\n", {})
+            if not is_head:
+                await self._show(seen, receive, send)
+                return
+            status, body, headers = 200, b"", seen.headers
+        else:
+            found = Page(status=404, text="There is nothing here.\n", headers={}) if seen is None else seen
+            body = found.text.encode()
+            status, headers = found.status, {"content-length": str(len(body)), **found.headers}
         await send({"type": "http.response.start", "status": status, "headers": _encode_headers(headers)})
-        await send({"type": "http.response.body", "body": text.encode()})
+        await send({"type": "http.response.body", "body": b"" if is_head else body})
 
     async def _show(self, viewing: Viewing, receive: Receive, send: Send) -> None:
         async def send_part(part: bytes) -> None:
@@ -236,13 +244,12 @@ def _request(scope: Scope) -> HandshakeRequest:
     # `path` of the scope begins with the mount point (ASGI 2.3), which is `root_path`
     path, root = str(scope.get("path", "/")), str(scope.get("root_path", "")).rstrip("/")
     below = path.removeprefix(root) or "/" if path == root or path.startswith(f"{root}/") else path
-    return HandshakeRequest(path=below, headers=headers)
+    return HandshakeRequest(path=below, headers=headers, method=scope.get("method", "GET"))
 
 
 async def _refuse(scope: Scope, send: Send, refused: TurnedAway) -> None:
     if "websocket.http.response" in scope.get("extensions", {}):
-        asked = {"www-authenticate": "Bearer"} if refused.status == 401 else {}
-        await send({"type": "websocket.http.response.start", "status": refused.status, "headers": _encode_headers(asked)})
+        await send({"type": "websocket.http.response.start", "status": refused.status, "headers": _encode_headers(refused.headers)})
         await send({"type": "websocket.http.response.body", "body": f"{refused}\n".encode()})
     else:
         await send({"type": "websocket.close", "code": _POLICY_VIOLATION})

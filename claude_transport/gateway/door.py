@@ -1,7 +1,7 @@
 """`Door`: decides which clients of a gateway come in, and counts what each of them has used of the limits.
 
 Beside it stand its parts: `GatewayTokens` (accepted tokens), `GatewayLimits` and `Allowance` (limits, and one owner's use of them), `Crowd`
-(connections before admission). It reads nothing from a connection; `arrival.py` does.
+(connections before admission). `pace.py` bounds how often clients connect. It reads nothing from a connection; `arrival.py` does.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ import anyio
 import msgspec
 
 from claude_transport.errors import ConfigurationError
+from claude_transport.gateway.pace import Pace
 from claude_transport.gateway.turned_away import TurnedAway
+from claude_transport.loggers import logger_for
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 ANYBODY = "anybody"
 """The owner of every session of a gateway without tokens."""
@@ -57,6 +59,12 @@ class Door:
         self._origins = frozenset(origin.rstrip("/").lower() for origin in origins)
         self._limits = limits
         self._crowd = Crowd(full=limits.half_open, per_source=limits.half_open_per_address, draw=draw)
+        self._pace = Pace(
+            per_client=limits.connects_per_second,
+            client_burst=limits.connections,
+            per_source=limits.connects_per_second_per_address,
+            source_burst=max(limits.connections, limits.half_open_per_address),
+        )
         self._allowances: dict[str, Allowance] = {}
 
     @property
@@ -106,6 +114,14 @@ class Door:
         if owner is None:
             raise TurnedAway("auth", "this token is not accepted")
         return owner
+
+    async def take_turn(self, peer: str, *, owner: str | None) -> None:
+        """Wait until the next connection of `owner`, and of the address of `peer`, is due. The caller bounds the wait.
+
+        Clients that share an owner because the gateway has no tokens count for each address, and so do refused ones, without an `owner`.
+        """
+        source = source_of(peer)
+        await self._pace.turn(f"refused {source}" if owner is None else source if owner == ANYBODY else owner, source)
 
     def check_origin(self, origin: str | None) -> None:
         """Raise `TurnedAway` for a web page whose origin is not allowed. None passes: programs send no `Origin`."""
@@ -171,7 +187,8 @@ class GatewayTokens:
                 mode = os.fstat(file.fileno()).st_mode  # of the open file: the path may lead to another one by now
                 text = file.read(_MAX_FILE_CHARS + 1)
         except (OSError, UnicodeDecodeError) as exc:
-            raise ConfigurationError(f"the token file {shown} cannot be read: {exc}", option="tokens") from exc
+            why = getattr(exc, "strerror", None) or exc
+            raise ConfigurationError(f"the token file {shown} cannot be read: {why}", option="tokens") from exc
         if len(text) > _MAX_FILE_CHARS:  # do not read a part: a token that is cut is another token
             raise ConfigurationError(f"the token file {shown} has more than {_MAX_FILE_CHARS} characters", option="tokens")
         if mode & stat.S_IRWXO:
@@ -273,12 +290,15 @@ class GatewayLimits(msgspec.Struct, frozen=True, kw_only=True):
     * `half_open_per_address`: the same, from one IP address; with IPv6, from one network of 64 bits. Behind a proxy, all clients have the
       address of the proxy.
     * `handshake_timeout`: seconds for everything before admission: TLS, the WebSocket upgrade, the first line.
+    * `connects_per_second_per_address`: admitted connections a second from one IP address, after as many at once as `connections` and
+      `half_open_per_address` allow (None: no limit). Further ones wait; the client that has connected least goes first.
     * `first_line_bytes`: size of the first line of a connection.
     * `total_sessions`: sessions at the same time. Each has a process.
 
     Of each token (without tokens: of each name in a client certificate, or of all clients together):
 
     * `connections`, `sessions`: how many at the same time. `starts_per_minute`: new sessions in a minute (None: no limit).
+    * `connects_per_second`: connections a second, after as many at once as `connections` allows (None: no limit). Further ones wait.
     * `bytes_per_second`: from its clients (None: no limit). A faster client waits; nothing is dropped.
     * `line_bytes`: size of one line from a client. A longer line ends the session.
     * `session_bytes`: all bytes of one session in both directions (None: no limit). More bytes end the session.
@@ -298,12 +318,14 @@ class GatewayLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     half_open: int = 256
     half_open_per_address: int = 128
+    connects_per_second_per_address: float | None = 50.0
     handshake_timeout: float = 10.0
     first_line_bytes: int = 64 * 2**10
     total_sessions: int = 64
     connections: int = 64
     sessions: int = 16
     starts_per_minute: int | None = 120
+    connects_per_second: float | None = 20.0
     bytes_per_second: int | None = None
     line_bytes: int = 32 * 2**20
     session_bytes: int | None = None
@@ -316,15 +338,15 @@ class GatewayLimits(msgspec.Struct, frozen=True, kw_only=True):
     def check(self) -> None:
         """Raise `ConfigurationError` for a limit that is not a positive number. `Gateway` calls it.
 
-        The `option` of the error names the limit. Sizes and counts must be whole numbers. None is allowed for `starts_per_minute`,
-        `bytes_per_second` and `session_bytes`.
+        The `option` of the error names the limit. Sizes and counts must be whole numbers. None is allowed for what a minute or a
+        second may bring, and for `session_bytes`.
         """
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            optional = name in {"starts_per_minute", "bytes_per_second", "session_bytes"}
+            optional = ("_per_" in name and name != "half_open_per_address") or name == "session_bytes"
             if value is None and optional:
                 continue
-            kinds = (int, float) if name in {"handshake_timeout", "heartbeat", "lease"} else (int,)
+            kinds = (int, float) if name in {"handshake_timeout", "heartbeat", "lease"} or name.startswith("connects") else (int,)
             if isinstance(value, bool) or not isinstance(value, kinds) or not value > 0:
                 wanted = "a positive number or None" if optional else "a positive number"
                 raise ConfigurationError(f"the limit {name} is {value!r}: use {wanted}", option=name)

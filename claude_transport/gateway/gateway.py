@@ -25,8 +25,8 @@ from claude_transport.codex.options import CodexOptions
 from claude_transport.errors import ClaudeTransportError, ConfigurationError, SessionInUse, UsageError
 from claude_transport.gateway.arrival import MAX_FAREWELL, Arrival, Guest, Mode, Reception
 from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices, check_answers, thinking_ceiling
-from claude_transport.gateway.door import Allowance, Door, GatewayLimits, GatewayTokens
-from claude_transport.gateway.health import GatewayMetrics, Hosts, Page, Pages
+from claude_transport.gateway.door import ANYBODY, Allowance, Door, GatewayLimits, GatewayTokens
+from claude_transport.gateway.health import GatewayMetrics, Hosts, Page, Pages, answer_to_options
 from claude_transport.gateway.link_session import LinkSession, digest_of
 from claude_transport.gateway.listeners import Listener, accept_all, check_exposure, open_listeners
 from claude_transport.gateway.observatory import Observatory, ObserverGrant, Send, Viewing
@@ -42,14 +42,16 @@ from claude_transport.gateway.session import (
 )
 from claude_transport.gateway.turned_away import RefusalLog, TurnedAway
 from claude_transport.launch.options import ClaudeOptions
+from claude_transport.loggers import logger_for
 from claude_transport.printable import printable
 from claude_transport.protocol.link import Hello
 from claude_transport.streams.address import Address, parse_address
+from claude_transport.streams.process import DEFAULT_CLOSE_TIMEOUT
 from claude_transport.streams.websocket import HandshakeRequest
-from claude_transport.transport import Client, Transport
+from claude_transport.transport import Client, Transport, check_transport
 from claude_transport.transports.subprocess import SubprocessTransport
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 _Kind = TypeVar("_Kind", PlainSession, LinkSession)
 
@@ -93,6 +95,7 @@ class Gateway:
         compression: agree to zstd (tcp, tls, unix) and permessage-deflate (ws, wss) when a client asks for it.
         allow_plaintext: let other machines connect without TLS. For a gateway behind a proxy that encrypts.
         drain_timeout: seconds that running turns get in `drain()`.
+        close_timeout: seconds for ending a process in all: end of input, signal, kill. A `launch` sets its own.
         observable: keep the lines of every session for observers, and let clients watch their own sessions with their tokens. Without it,
             a session can be watched from `grant_observer()` on.
         launch: makes the transport of a session from its options, in place of a `SubprocessTransport`.
@@ -117,6 +120,7 @@ class Gateway:
         compression: bool = False,
         allow_plaintext: bool = False,
         drain_timeout: float = DEFAULT_DRAIN_TIMEOUT,
+        close_timeout: float = DEFAULT_CLOSE_TIMEOUT,
         observable: bool = False,
         launch: Launch | None = None,
     ) -> None:
@@ -132,7 +136,7 @@ class Gateway:
         self._options = options or ClaudeOptions()
         self._agent = "claude" if isinstance(self._options, ClaudeOptions) else "codex"
         self._choices = Choices(choices)
-        self._launch = _checked_launch(self._options, command, launch)
+        self._launch = _checked_launch(self._options, launch, command=command, close_timeout=close_timeout)
         self._refusals = RefusalLog(logger)
         self._hosts = Hosts(hosts, bound=[address.host for address in self._addresses])
         self._reception = Reception(
@@ -280,18 +284,19 @@ class Gateway:
         finally:
             await arrival.drop()
 
-    def page(self, target: str, *, token: str | None, host: str | None = None, here: str | None = None) -> Page | None:
+    def page(self, target: str, *, token: str | None, host: str | None = None, here: str | None = None, method: str = "GET") -> Page | None:
         """Return the answer to a plain HTTP request for `/healthz` or `/metrics`, as a `Page`: status, text and headers.
 
         Returns None for any other path: the caller then answers 404, or opens a WebSocket. `/healthz` needs no token: 200, or 503 while the
         gateway drains. `/metrics` needs a token when the gateway has tokens (else 401). Both need a host name of the gateway in the request
-        (else 421).
+        (else 421), and one of the methods `GET`, `HEAD` and `OPTIONS` (else 405). The caller leaves out the text for `HEAD`.
 
         Args:
             target: the path of the request; a query is ignored.
             token: the bearer token of the request.
             host: the `Host` header of the request.
             here: the local address that received the request.
+            method: the method of the request.
         """
         pages = Pages(
             hosts=self._hosts,
@@ -300,7 +305,7 @@ class Gateway:
             admit=self._door.admit,
             on_refused=self._count_refusal,
         )
-        return pages.answer(target, token=token, host=host, here=here)
+        return pages.answer(target, token=token, host=host, here=here, method=method)
 
     def grant_observer(self, session: str, *, scrub: bool = True) -> ObserverGrant:
         """Make a token with which one running session can be watched, and nothing else. Returns the `ObserverGrant` with the `token`.
@@ -327,10 +332,10 @@ class Gateway:
     ) -> Page | Viewing | None:
         """Return the answer to the HTTP request of an observer: a `Page`, or a `Viewing` for `show()`. None for other paths.
 
-        For adapters such as `GatewayApplication`.
+        For adapters such as `GatewayApplication`. Methods are treated as by `page()`: do not `show()` a `Viewing` that answers `HEAD`.
 
         Args:
-            request: its path, `Host`, `Origin`, `Authorization` and `Last-Event-ID` are used.
+            request: its method, its path, `Host`, `Origin`, `Authorization` and `Last-Event-ID` are used.
             below: the path of the gateway, in front of `/observe`.
             certified: the name in the client's certificate.
             here: the local address that received the request.
@@ -339,11 +344,11 @@ class Gateway:
             return None
         try:
             self._hosts.check(request.headers.get("host"), here=here)
-            return self._observatory.answer(request, below=below, certified=certified)
+            options = answer_to_options(request.method)
+            return self._observatory.answer(request, below=below, certified=certified) if options is None else options
         except TurnedAway as exc:
             self._count_refusal(exc)
-            asked = {"www-authenticate": "Bearer"} if exc.status == 401 else {}
-            return Page(status=exc.status, text=f"{exc}\n", headers={"cache-control": "no-store", **asked})
+            return Page(status=exc.status, text=f"{exc}\n", headers={"cache-control": "no-store", **exc.headers})
 
     async def show(self, viewing: Viewing, send: Send, gone: Callable[[], Awaitable[object]]) -> bool:
         """Send the events of `viewing` until the session has ended, the observer is gone or stuck, or its token is revoked.
@@ -383,6 +388,7 @@ class Gateway:
                 if arrival is None:
                     return
                 guest = None if arrival.viewing is not None else await self._reception.identify(arrival)
+                await self._door.take_turn(peer, owner=self._owner_of(arrival, guest))
             if knocking.cancelled_caught:
                 refused = TurnedAway("handshake", "the handshake took too long, or too many other connections were waiting")
                 self._count_refusal(refused, peer=peer)
@@ -395,6 +401,7 @@ class Gateway:
             self._count_refusal(exc, peer=peer)
             if arrival is not None:
                 with self._door.linger(peer, seconds=MAX_FAREWELL):
+                    await self._door.take_turn(peer, owner=None)
                     await arrival.explain(exc)
                     await arrival.close()
                 await arrival.drop()
@@ -419,7 +426,7 @@ class Gateway:
                 await arrival.bid_farewell()
             await arrival.drop()
             return
-        owner = guest.owner if guest is not None else self._door.admit(arrival.token, certified=arrival.certified)
+        owner = self._owner_of(arrival, guest)
         with self._door.allowance(owner).connection():
             if guest is None:
                 guest = await self._reception.hear(arrival)  # not bounded: the client is admitted, and its connection counts
@@ -428,6 +435,12 @@ class Gateway:
             else:
                 session = await self._begin(arrival, guest, PlainSession)
                 await session.attend(arrival.stream, guest.unread)
+
+    def _owner_of(self, arrival: Arrival, guest: Guest | None) -> str:
+        """Return the owner of an admitted connection; that of an observer, who may have a token of its own, is `ANYBODY`."""
+        if guest is not None:
+            return guest.owner
+        return ANYBODY if arrival.viewing is not None else self._door.admit(arrival.token, certified=arrival.certified)
 
     async def _start(self, guest: Guest) -> tuple[Transport, Surroundings]:
         """Start the process of a new session. Return its connected transport, and what the session is given.
@@ -444,6 +457,7 @@ class Gateway:
         options = self._choices.apply(own, chosen) if isinstance(own, ClaudeOptions) else _refuse_choices(own, chosen)
         try:
             transport = self._launch(options)
+            check_transport(transport, of="Gateway", option="launch")
             trace = _trace_of(guest.hello) if guest.hello is not None else {}
             terms = transport.attach(Client(answers=answers, trace=trace))
             try:
@@ -459,7 +473,7 @@ class Gateway:
             if exc.option in chosen:
                 raise TurnedAway("options", str(exc)) from exc
             raise _failed_start(exc, guest.owner, agent=self._agent) from exc
-        except (ClaudeTransportError, TimeoutError) as exc:
+        except Exception as exc:  # a transport of the operator may raise anything
             raise _failed_start(exc, guest.owner, agent=self._agent) from exc
         if isinstance(own, ClaudeOptions):
             fields = ServerFields(terms.initialize, max_thinking_tokens=thinking_ceiling(own))
@@ -552,20 +566,22 @@ def _thread_limits(options: CodexOptions) -> dict[str, Any]:
     return {name: value for name, value in limits.items() if isinstance(value, str)}
 
 
-def _checked_launch(options: ClaudeOptions | CodexOptions, command: Sequence[str] | None, launch: Launch | None) -> Launch:
+def _checked_launch(
+    options: ClaudeOptions | CodexOptions, launch: Launch | None, *, command: Sequence[str] | None, close_timeout: float
+) -> Launch:
     """Return `launch`, or one that starts local processes. Raise now, to the operator, what would fail for every client."""
     if command is not None and launch is not None:
         raise ConfigurationError("command and launch both say what to run: give one of them", option="launch")
     if launch is None:
-        SubprocessTransport(options, command=command)
-    return launch or partial(SubprocessTransport, command=command)
+        SubprocessTransport(options, command=command, close_timeout=close_timeout)
+    return launch or partial(SubprocessTransport, command=command, close_timeout=close_timeout)
 
 
 def _failed_start(exc: Exception, owner: str, *, agent: str) -> TurnedAway:
     """Log the failure with its details, and return what the client is told: no paths or names of this machine."""
     extra = {"gateway_event": "start_failed", "gateway_owner": printable(owner)}
     logger.error("%s could not be started for %s: %s", agent, printable(owner), printable(exc), extra=extra)
-    code = getattr(exc, "code", "timeout")
+    code = exc.code if isinstance(exc, ClaudeTransportError) else "timeout" if isinstance(exc, TimeoutError) else "transport.failed"
     what = f"{agent} could not be started ({code})"
     if isinstance(exc, SessionInUse):
         what += ": another host has the session; wait for its end, or set fork_session=True for a copy"

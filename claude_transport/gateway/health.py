@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import msgspec
 
 from claude_transport.errors import ConfigurationError
-from claude_transport.gateway.turned_away import TurnedAway
+from claude_transport.gateway.turned_away import ALLOW, TurnedAway
 from claude_transport.prometheus import CONTENT_TYPE, counts_text
 
 
@@ -118,18 +118,27 @@ class Hosts:
             raise TurnedAway("host", f"no page is answered under the host name {host}: add it to hosts (--host-name)")
 
 
+def answer_to_options(method: str) -> Page | None:
+    """Return the answer to `OPTIONS`, and None for `GET` and `HEAD`. Raises `TurnedAway` for every other method: pages are only read."""
+    if method in {"GET", "HEAD"}:
+        return None
+    if method != "OPTIONS":
+        raise TurnedAway("method", f"{method} is not answered here: use one of {ALLOW['allow']}")
+    return Page(status=200, text="", headers=ALLOW)
+
+
 class Pages:
     """Answers plain HTTP requests for `/healthz` and `/metrics`.
 
     `/healthz` needs no token: 200, or 503 when the program is not ready. `/metrics` may need one (else 401). Both need a host name of
-    `hosts` (else 421).
+    `hosts` (else 421), and one of the methods `GET`, `HEAD` and `OPTIONS` (else 405).
 
     Args:
         hosts: the host names under which the pages are answered.
         state: called for `/healthz`. It returns `ok`, or the word that says why the program is not ready.
         text: called for `/metrics`. It returns the text in the Prometheus format.
         admit: called with the token of a request for `/metrics`. It raises `TurnedAway` when the token may not see the page.
-        on_refused: called with each refusal of a host name.
+        on_refused: called with each refusal of a host name or a method.
     """
 
     def __init__(
@@ -147,33 +156,43 @@ class Pages:
         self._admit = admit
         self._on_refused = on_refused
 
-    def answer(self, target: str, *, token: str | None, host: str | None = None, here: str | None = None) -> Page | None:
-        """Return the answer to a request, or None when its path is of no page.
+    def answer(
+        self, target: str, *, token: str | None, host: str | None = None, here: str | None = None, method: str = "GET"
+    ) -> Page | None:
+        """Return the answer to a request, or None when its path is of no page. The answer to `HEAD` is that to `GET`: leave its text out.
 
         Args:
             target: the path of the request; a query is ignored.
             token: the bearer token of the request.
             host: the `Host` header of the request.
             here: the local address that received the request.
+            method: the method of the request.
         """
         path = target.partition("?")[0]
         if path not in {"/healthz", "/metrics"}:
             return None
         try:
             self._hosts.check(host, here=here)
+            options = answer_to_options(method)
         except TurnedAway as exc:
             self._on_refused(exc)
-            return Page(status=exc.status, text=f"{exc}\n")
+            return _refusal(exc, f"{exc}\n")
+        if options is not None:
+            return options
         if path == "/healthz":
             word = self._state()
             headers = {"content-type": "application/json", "cache-control": "no-store"}
             return Page(status=200 if word == "ok" else 503, text=f'{{"status":"{word}"}}\n', headers=headers)
         try:
             self._admit(token)
-        except TurnedAway:
-            page = Page(status=401, text="A token is needed.\n")
-            return msgspec.structs.replace(page, headers={"www-authenticate": "Bearer", **page.headers})
+        except TurnedAway as exc:
+            return _refusal(exc, "A token is needed.\n")
         return Page(status=200, text=self._text())
+
+
+def _refusal(refused: TurnedAway, text: str) -> Page:
+    page = Page(status=refused.status, text=text)
+    return msgspec.structs.replace(page, headers={**refused.headers, **page.headers})
 
 
 def _without_port(host: str) -> str:

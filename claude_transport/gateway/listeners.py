@@ -21,11 +21,12 @@ import anyio.lowlevel
 import msgspec
 
 from claude_transport.errors import ConfigurationError
+from claude_transport.loggers import logger_for
 from claude_transport.streams.address import Address
 from claude_transport.streams.sockets import SocketStream, accept, keep_alive, notify_closing, reuse_address
 from claude_transport.streams.websocket import check_websocket
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 _BACKLOG: Final = 512
 _CLOSED: Final = frozenset({errno.EBADF, errno.ENOTSOCK})

@@ -16,11 +16,12 @@ from claude_transport.gateway.arrival import local_address
 from claude_transport.gateway.door import Door, GatewayLimits
 from claude_transport.gateway.health import Pages
 from claude_transport.gateway.listeners import Listener, accept_all, open_listeners
+from claude_transport.loggers import logger_for
 from claude_transport.streams.address import Address
 from claude_transport.streams.sockets import SocketStream
 from claude_transport.streams.websocket import HandshakeRequest, HTTPAnswer, accept_websocket, check_websocket
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 
 class PageServer:
@@ -70,7 +71,8 @@ class PageServer:
         here = local_address(stream)
 
         def answer(request: HandshakeRequest) -> HTTPAnswer:
-            page = self._pages.answer(request.path, token=request.bearer_token, host=request.headers.get("host"), here=here)
+            host = request.headers.get("host")
+            page = self._pages.answer(request.path, token=request.bearer_token, host=host, here=here, method=request.method)
             if page is None:
                 return HTTPAnswer(status=404, text="There is nothing here.\n")
             return HTTPAnswer(status=page.status, text=page.text, headers=page.headers)

@@ -16,8 +16,9 @@ from claude_transport.gateway.arrival import Mode
 from claude_transport.gateway.door import GatewayLimits, GatewayTokens
 from claude_transport.gateway.gateway import Gateway, Launch
 from claude_transport.launch.options import ClaudeOptions
+from claude_transport.loggers import logger_for
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 
 class GatewaySettings(TypedDict, total=False):
@@ -38,6 +39,7 @@ class GatewaySettings(TypedDict, total=False):
     compression: bool
     allow_plaintext: bool
     drain_timeout: float
+    close_timeout: float
     observable: bool
     launch: Launch | None
 

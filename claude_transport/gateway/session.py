@@ -21,9 +21,11 @@ from claude_transport.errors import ClaudeTransportError, ConnectionLost, Proces
 from claude_transport.gateway.door import Allowance, GatewayLimits
 from claude_transport.gateway.health import GatewayMetrics
 from claude_transport.gateway.turned_away import TurnedAway
+from claude_transport.loggers import logger_for
 from claude_transport.printable import printable
+from claude_transport.protocol.claude_turns import ClaudeTurns
 from claude_transport.protocol.codex_turns import CodexTurns
-from claude_transport.protocol.dialect import ClaudeTurns, Dialect, DialectFinder, TurnTracker
+from claude_transport.protocol.dialect import Dialect, DialectFinder, TurnTracker
 from claude_transport.protocol.envelope import JSONTextError, encode_line, parse_json
 from claude_transport.protocol.framing import LineBlock, LineFramer, OversizedLine
 from claude_transport.protocol.observation import LineLog
@@ -31,7 +33,7 @@ from claude_transport.streams.sockets import SocketStream
 from claude_transport.transport import PouredBlocks, Transport
 from claude_transport.transports.stream import is_torn
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 GONE: Final = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, OSError, ConnectionLost)
 """The exceptions of a connection to a client that has ended, for whatever reason."""

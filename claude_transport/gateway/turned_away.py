@@ -17,6 +17,7 @@ from claude_transport.protocol.envelope import encode_line
 REASONS: Final = {
     "auth": (401, "the token is missing or not accepted"),
     "origin": (403, "a web page whose origin is not in `origins`"),
+    "method": (405, "a plain HTTP request for a page with a method that does not read: GET, HEAD and OPTIONS are answered"),
     "host": (421, "a plain HTTP request with a host name that is not in `hosts`"),
     "malformed": (400, "the first line is neither a hello nor JSON, or breaks the protocol"),
     "options": (400, "the client chose an option that it may not choose, or a value that is not valid"),
@@ -32,6 +33,10 @@ REASONS: Final = {
 }
 """Each reason, with its HTTP status and its meaning. `auth`, `session` and `replay_gap` are also codes of the link protocol."""
 
+ALLOW: Final = {"allow": "GET, HEAD, OPTIONS"}
+"""The header that names the methods with which the pages of a gateway are answered."""
+
+_HEADERS: Final = {401: {"www-authenticate": "Bearer"}, 405: ALLOW}
 _MAX_CHARS: Final = 500
 """Characters of a message: it may quote what the client sent."""
 
@@ -53,10 +58,19 @@ class TurnedAway(ClaudeTransportError):
         self.reason = reason
         self.audible = audible
 
+    def __str__(self) -> str:
+        """Return the message alone: the client reads it, and a cause belongs into the log of the gateway."""
+        return str(self.args[0])
+
     @property
     def status(self) -> int:
         """The HTTP status of the reason."""
         return REASONS[self.reason][0]
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that an answer with this status must have."""
+        return _HEADERS.get(self.status, {})
 
     def encode(self) -> bytes:
         """Return the line that tells a client in plain mode why it is refused."""

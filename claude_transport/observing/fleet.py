@@ -14,11 +14,12 @@ from claude_transport.errors import CLIConnectionError, ReplayGap
 from claude_transport.observing.following import Observation
 from claude_transport.printable import printable
 from claude_transport.protocol.fleet import MAX_HELD_BYTES, Arrival, Entry, FleetReader, Kind, SessionEnd
+from claude_transport.protocol.fleet_answers import count_of, entry_of
 from claude_transport.protocol.fleet_ends import decode_struct
 from claude_transport.protocol.observation import ObservedLine, note_of_skip
 from claude_transport.protocol.redaction import Redactor, redactor_knowing
 from claude_transport.protocol.tape import CLOSED, OUTPUT_ENDED, Direction, note_of_exit
-from claude_transport.streams.broker import Broker, BrokerAddress, BrokerCut, decode_entry, text_of
+from claude_transport.streams.broker import Broker, BrokerAddress, BrokerCut
 from claude_transport.streams.fleet import check_version
 
 _PATIENCE: Final = 30.0
@@ -90,12 +91,12 @@ class FleetObservation(Observation):
                 f"the fleet has no session {printable(self._session, at_most=64)}", code="fleet.no_session", retryable=False
             )
         found = await self._broker.command("xrange", keys.outgoing(self._session), count=1)
-        oldest = decode_entry(found[0][0].encode() if isinstance(found[0][0], str) else found[0][0], found[0][1]).number if found else None
-        first = int(text_of(last)) + 1 if oldest is None else oldest
+        said = count_of(last)
+        first = entry_of(found[0][0], found[0][1]).number if found else said + 1
         if self._since is None:
             return self._reader_behind(first - 1)
         wanted = max(self._since // _LINES, 1)
-        if self._since // _LINES > int(text_of(last)):
+        if self._since // _LINES > said:
             raise ReplayGap(f"the session has not said {self._since} yet")
         if wanted < first and not (wanted == first - 1 and self._since % _LINES == _LINES - 1):
             raise ReplayGap(f"the lines behind {self._since} are not kept any more; since=None begins with the oldest one")
@@ -114,7 +115,7 @@ class FleetObservation(Observation):
             await self._broker.reached(patience=_PATIENCE)
             await anyio.lowlevel.checkpoint()
             return
-        entries = [decode_entry(*row) for row in found.get(key, ())]
+        entries = [entry_of(*row) for row in found.get(key, ())]
         if entries and entries[0].number > reader.cursor + 1:
             self._skip(reader, entries)
         for arrival in reader.take(entries):
@@ -123,7 +124,7 @@ class FleetObservation(Observation):
     async def _check_after_loss(self, reader: FleetReader) -> None:
         self._generation = self._broker.generation
         last = await self._broker.command("hget", self._broker.keys.meta(self._session), "wo")
-        if last is None or int(text_of(last)) < reader.cursor:
+        if last is None or count_of(last) < reader.cursor:
             raise ReplayGap("the broker has lost a part of the session that was watched")
 
     def _skip(self, reader: FleetReader, entries: list[Entry]) -> None:

@@ -10,7 +10,7 @@ from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.observing.following import LocalObservation, Observation
 from claude_transport.protocol.observation import check_since
 from claude_transport.streams.address import parse_address
-from claude_transport.transport import TransportLike
+from claude_transport.transport import TransportLike, check_transport
 from claude_transport.wrappers.observable import ObservableTransport
 
 _MAX_WRAPPERS: Final = 16
@@ -69,6 +69,7 @@ def observe(
 
 
 def _kept_in(transport: TransportLike) -> ObservableTransport:
+    check_transport(transport, of="observe")
     inside: object = transport
     for _ in range(_MAX_WRAPPERS):
         if isinstance(inside, ObservableTransport):

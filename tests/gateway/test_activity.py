@@ -82,3 +82,79 @@ async def test_who_waits_for_the_end_of_a_turn_hears_of_it_in_the_middle_of_a_bu
         await anyio.wait_all_tasks_blocked()
         turn.heard(LineBlock.of([*BURST, IDLE, *BURST]))
     assert not turn.busy
+
+
+def prompt(uuid: str) -> bytes:
+    return b'{"type":"user","uuid":"%s","message":{"role":"user","content":"go"}}' % uuid.encode()
+
+
+def life(word: str, uuid: str) -> bytes:
+    return b'{"type":"command_lifecycle","command_uuid":"%s","state":"%s"}' % (uuid.encode(), word.encode())
+
+
+def test_a_prompt_that_comes_between_a_result_and_idle_keeps_the_session_busy(turn: Activity) -> None:
+    turn.heard(LineBlock.of([RUNNING, RESULT]))
+    turn.said([PROMPT])  # a client sends it as soon as it has the result
+    turn.heard(LineBlock.of([IDLE]))
+    assert turn.busy
+    turn.heard(LineBlock.of([RUNNING, *BURST, RESULT, IDLE]))
+    assert not turn.busy
+
+
+def test_a_prompt_with_a_uuid_keeps_the_session_busy_until_the_cli_is_idle_after_it_has_named_it() -> None:
+    activity = Activity()
+    activity.said([prompt("one")])
+    activity.heard(LineBlock.of([life("queued", "one"), RUNNING]))
+    activity.said([prompt("two")])
+    activity.heard(LineBlock.of([*BURST, RESULT, IDLE, life("completed", "one")]))
+    assert activity.busy
+    activity.heard(LineBlock.of([life("queued", "two"), RUNNING, *BURST, RESULT]))
+    assert activity.busy
+    activity.heard(LineBlock.of([IDLE]))
+    assert not activity.busy
+
+
+def test_a_prompt_that_joined_the_running_turn_ends_with_it() -> None:
+    activity = Activity()
+    for uuid in ("one", "two"):
+        activity.said([prompt(uuid)])
+        activity.heard(LineBlock.of([life("queued", uuid)]))
+    activity.heard(LineBlock.of([RUNNING, RESULT, IDLE]))
+    assert not activity.busy
+
+
+def test_a_result_does_not_end_the_turn_of_a_prompt_that_was_not_read_where_the_cli_reports_no_states() -> None:
+    activity = Activity()
+    activity.said([prompt("one")])
+    activity.heard(LineBlock.of([life("started", "one")]))
+    activity.said([prompt("two")])
+    activity.heard(LineBlock.of([RESULT]))
+    assert activity.busy
+    activity.heard(LineBlock.of([life("started", "two"), RESULT]))
+    assert not activity.busy
+
+
+def test_a_session_that_rests_forgets_the_prompts_that_were_not_read(turn: Activity) -> None:
+    turn.heard(LineBlock.of([RUNNING]))
+    turn.said([prompt("lost")])
+    turn.rest()
+    assert not turn.busy
+    turn.said([PROMPT])
+    turn.heard(LineBlock.of([RESULT, IDLE]))
+    assert not turn.busy
+
+
+def test_a_result_inside_of_another_message_reads_no_prompt(turn: Activity) -> None:
+    turn.heard(LineBlock.of([RUNNING, RESULT]))
+    turn.said([PROMPT])
+    turn.heard(LineBlock.of([b'{"type":"assistant","message":{"content":[{"type":"result"}]}}', IDLE]))
+    assert turn.busy
+
+
+def test_a_prompt_that_the_cli_dropped_without_a_word_keeps_the_session_busy_until_a_later_one_is_read() -> None:
+    activity = Activity()
+    activity.said([prompt("one")])
+    activity.heard(LineBlock.of([life("queued", "one"), RUNNING, RESULT, IDLE]))
+    activity.said([prompt("one"), prompt("two")])  # a repeated uuid is no prompt
+    activity.heard(LineBlock.of([life("queued", "two"), RUNNING, RESULT, IDLE]))
+    assert not activity.busy

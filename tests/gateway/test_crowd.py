@@ -20,6 +20,7 @@ from claude_transport.testing.fake_claude import FakeClaude
 from claude_transport.testing.scenario import Scenario
 
 MANY = 1500
+UNPACED = GatewayLimits(connects_per_second=None, connects_per_second_per_address=None)
 
 
 class Visitors:
@@ -159,7 +160,7 @@ async def test_beside_refused_ones_that_do_not_hang_up_an_honest_client_gets_in_
 
 async def test_a_flood_of_strangers_is_no_flood_of_records(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "claude_transport")
-    async with rehearsal() as stage:
+    async with rehearsal(limits=UNPACED) as stage:
         for _ in range(MANY):
             stranger = stage.connect(capacity=4096)
             await stranger.frame(Hello(version=1, token="wrong-token-0123456789"))
@@ -172,7 +173,7 @@ async def test_a_flood_of_strangers_is_no_flood_of_records(caplog: pytest.LogCap
 @virtual_time
 async def test_how_many_were_not_logged_is_said_with_the_next_one(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "claude_transport")
-    async with rehearsal() as stage:
+    async with rehearsal(limits=UNPACED) as stage:
         for wait in (*[0.0] * 149, 11.0):
             await anyio.sleep(wait)
             stranger = stage.connect(capacity=4096)

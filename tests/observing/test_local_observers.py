@@ -185,9 +185,9 @@ class Counting(Redactor):
         super().__init__()
         self.lines = 0
 
-    def line(self, line: bytes) -> bytes:
+    def line(self, line: bytes, **how: Any) -> bytes:
         self.lines += 1
-        return super().line(line)
+        return super().line(line, **how)
 
 
 async def test_a_long_line_is_redacted_once_however_many_wait_for_it() -> None:
