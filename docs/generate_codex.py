@@ -48,6 +48,9 @@ RULES = """\
 
 * Only `turn/completed` of the same turn ends a turn. Its `status` is `completed`, `interrupted` or `failed`.
 * An `error` notification with `will_retry` is no failure: Codex asks the model again. `CodexTurnResult.retries` counts them.
+* If the API cannot be reached (connection refused, no such name, no TLS), Codex says `Reconnecting... waiting for network`, counts no
+  attempts, and asks again without an end. The session then interrupts the turn, which ends with the status `failed` and
+  `result.connection_failed`. The session goes on.
 * After a cut stream, Codex says a message again from the start, under a second `item/started` with the same id. `text` holds it once;
   `new_text()` does not repeat it.
 * A prompt during a turn becomes a part of that turn. Both handles have the same `turn_id`, and one result.
@@ -147,10 +150,11 @@ def message_tables() -> str:
     )
 
 
-OWN = ("session", "callbacks", "conversation", "messages", "items", "errors")
+OWN = ("session", "blocking", "callbacks", "conversation", "messages", "items", "errors")
 KINDS = {"error_of": "function", "decode_message": "function"}
 TITLES = {
     "session": "The session",
+    "blocking": "The session without an event loop",
     "callbacks": "Callbacks",
     "conversation": "Results",
     "messages": "Messages",

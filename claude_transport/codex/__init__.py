@@ -2,6 +2,7 @@
 
 The conversation: `CodexSession` starts it over any transport, sends prompts, answers what Codex asks, and closes it. `CodexThread` is one
     of its threads, `CodexTurn` one prompt, `CodexTurnResult` how its turn ended (`TurnStatus`), `CodexCloseReport` how the session did.
+    `SyncCodexSession`, `SyncCodexThread` and `SyncCodexTurn` do the same for programs without an event loop.
 Callbacks: `on_approval` (`OnApproval`) gets a `CommandApproval` or a `FileChangeApproval`, and returns an `ApprovalDecision`. A tool is a
     `CodexTool`, such as `claude_transport.bridge.HostTool`; its function gets a `CodexToolContext`.
 Running it: `CodexOptions` says how; `SubprocessTransport(CodexOptions(...))` starts it. `SandboxMode` and `ApprovalPolicy` are the types
@@ -36,6 +37,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "codex.discovery": "find_codex",
         "codex.environ": "build_codex_environment describe_codex_environment",
         "codex.options": "ApprovalPolicy CodexOptions SandboxMode",
+        "codex.blocking": "SyncCodexSession SyncCodexThread SyncCodexTurn",
         "codex.callbacks": "ApprovalDecision CodexTool CodexToolContext OnApproval",
         "codex.conversation": "CodexTurnResult NewText TurnStatus",
         "codex.errors": "error_of",

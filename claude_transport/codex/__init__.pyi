@@ -1,6 +1,9 @@
 # Written by docs/generate_names.py from the table in __init__.py: do not edit.
 
 from claude_transport.codex.argv import build_codex_argv as build_codex_argv
+from claude_transport.codex.blocking import SyncCodexSession as SyncCodexSession
+from claude_transport.codex.blocking import SyncCodexThread as SyncCodexThread
+from claude_transport.codex.blocking import SyncCodexTurn as SyncCodexTurn
 from claude_transport.codex.callbacks import ApprovalDecision as ApprovalDecision
 from claude_transport.codex.callbacks import CodexTool as CodexTool
 from claude_transport.codex.callbacks import CodexToolContext as CodexToolContext
@@ -140,6 +143,9 @@ __all__ = [
     "RequestId",
     "RequestResolved",
     "SandboxMode",
+    "SyncCodexSession",
+    "SyncCodexThread",
+    "SyncCodexTurn",
     "ThreadClosed",
     "ThreadData",
     "ThreadGoalCleared",

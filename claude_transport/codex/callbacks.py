@@ -16,9 +16,10 @@ import anyio
 from claude_transport.client.reports import CallbackFailures, check_callback, guarded, without_cancellation
 from claude_transport.codex.messages import ApprovalRequest, CodexRequest, RequestId, ToolCallRequest
 from claude_transport.errors import ConfigurationError, JSONRPCError
+from claude_transport.loggers import logger_for
 from claude_transport.printable import printable
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 ApprovalDecision: TypeAlias = Literal["accept", "accept_for_session", "decline", "cancel"]
 """What `on_approval` returns. The first two allow it, the second one also for the same question later on. The last two refuse it: the turn
@@ -89,8 +90,16 @@ class Callbacks:
             for each in told
         ]
 
+    def expect(self, request_id: RequestId) -> None:
+        """Note a request that will be answered: from now on it can be withdrawn. `forget()` follows its answer."""
+        self._scopes[request_id] = anyio.CancelScope()
+
+    def forget(self, request_id: RequestId) -> None:
+        """Note that a request was answered."""
+        self._scopes.pop(request_id, None)
+
     def withdraw(self, request_id: RequestId) -> None:
-        """Cancel the callback of a request that needs no answer any more."""
+        """Cancel the callback of a request that needs no answer any more. One that has not begun does not begin."""
         scope = self._scopes.get(request_id)
         if scope is not None:
             scope.cancel()
@@ -110,15 +119,19 @@ class Callbacks:
             logger.warning("codex asked for %s, which this program does not answer: refused", printable(request.type))
         raise JSONRPCError(f"this host does not answer {request.type[:200]}", rpc_code=_METHOD_NOT_FOUND)
 
+    def _is_withdrawn(self, request: CodexRequest) -> bool:
+        return self._scopes[request.id].cancel_called
+
     # Approvals
 
     async def _decision(self, request: ApprovalRequest) -> str:
         if self._on_approval is None:
             return "decline"
         decided: object = None
-        scope = self._scopes[request.id] = anyio.CancelScope()
+        if self._is_withdrawn(request):
+            return "decline"
         try:
-            with scope:
+            with self._scopes[request.id]:
                 decided = self._on_approval(request)
                 if not inspect.isawaitable(decided):
                     raise TypeError(f"on_approval must be an async function, and returned {type(decided).__name__}")  # noqa: TRY301
@@ -132,9 +145,7 @@ class Callbacks:
                 raise
             self.failures.note("on_approval", error)
             return "decline"
-        finally:
-            self._scopes.pop(request.id, None)
-        if scope.cancelled_caught:
+        if self._is_withdrawn(request):
             self.failures.note_late("on_approval")
             return "decline"
         if isinstance(decided, str) and decided in _ON_THE_WIRE:
@@ -153,16 +164,15 @@ class Callbacks:
             return _failed("the arguments of a tool must be an object")
         if missing := tool.missing(arguments):
             return _failed(f"{tool.name} needs {', '.join(map(str, missing))}")
-        scope = self._scopes[request.id] = anyio.CancelScope()
+        if self._is_withdrawn(request):
+            return _failed("cancelled")
         try:
-            with scope:
+            with self._scopes[request.id]:
                 returned = await guarded(tool.call(arguments, CodexToolContext(request)))
                 return {"success": True, "contentItems": _content(returned)}
         except Exception as exc:  # noqa: BLE001 - the tool's exception is reported to the host and to the model
             self.failures.note(f"the tool {tool.name!r}", exc)
             return _failed(str(exc) or type(exc).__name__)
-        finally:
-            self._scopes.pop(request.id, None)
         return _failed("cancelled")
 
 

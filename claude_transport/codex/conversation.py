@@ -11,8 +11,9 @@ from collections import deque
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
-from claude_transport.codex.errors import error_of, interrupted, names_windows, resets_at_of
+from claude_transport.codex.errors import error_of, interrupted, is_unreachable, names_windows, resets_at_of
 from claude_transport.codex.items import AgentMessageItem, CodexItem, FileChangeItem, FileUpdate
 from claude_transport.codex.messages import (
     AgentMessageDelta,
@@ -195,6 +196,8 @@ class TurnRecord:
         """Prompts of this program that are part of the turn."""
         self.has_begun: bool = False
         """True from its first message on. Before that, Codex has named it, and refuses to interrupt it."""
+        self.unreachable: CodexTurnError | None = None
+        """What Codex said when it could not reach the API, and began to wait for it without an end. The turn is interrupted then."""
         self._speeches: deque[_Speech] = deque(maxlen=MAX_KEPT)
         self._open: dict[str, _Speech] = {}
         self._characters = 0
@@ -225,8 +228,10 @@ class TurnRecord:
             case ItemStarted(item=FileChangeItem() as change):
                 _bound(self._file_changes)
                 self._file_changes[change.id] = change
-            case ErrorNotification(will_retry=True):
+            case ErrorNotification(will_retry=True, error=failure):
                 self.retries += 1
+                if self.unreachable is None and is_unreachable(failure):
+                    self.unreachable = replace(failure, message=failure.additional_details or failure.message)
             case TurnCompleted():
                 self._end(message)
             case _:
@@ -255,19 +260,21 @@ class TurnRecord:
         status: TurnStatus = "failed" if turn.error is not None else "completed"
         if turn.status in ("completed", "interrupted", "failed"):
             status = turn.status  # type: ignore[assignment]
-        failure = turn.error if turn.error is not None else CodexTurnError() if status == "failed" else None
+        failure = turn.error
+        if status == "interrupted" and self.unreachable is not None:
+            status, failure = "failed", self.unreachable
         self.status = status
         self.result = CodexTurnResult(
             thread_id=self.thread_id,
             turn_id=self.turn_id,
             status=status,
-            error=error_of(failure, result=message) if failure is not None and status == "failed" else None,
+            error=error_of(failure or CodexTurnError(), result=message) if status == "failed" else None,
             text=self.text or _last_text(turn.items),
             usage=self.usage,
             thread_usage=self.thread_usage,
             retries=self.retries,
             duration_ms=turn.duration_ms,
-            turn_error=turn.error,
+            turn_error=failure,
         )
 
 
@@ -379,6 +386,10 @@ class Conversation:
     def answer(self, request_id: RequestId) -> bool:
         """Note that a question is answered. Returns False when it was moot: an interrupt has settled it."""
         return self._questions.pop(request_id, None) is not None
+
+    def forget_questions(self) -> None:
+        """Note that no answer can reach Codex any more."""
+        self._questions.clear()
 
     def _turn_of(self, message: CodexNotification, turn_id: str) -> TurnRecord | None:
         return self._turns.get((message.thread_id, turn_id))

@@ -65,12 +65,17 @@ def describe_codex_credentials(options: CodexOptions, inherited: Mapping[str, st
             notes.append("the login may be in the keyring of the system, which was not looked at")
         elif login == "none":
             notes.append("there is no login: run `codex login`")
-        return _report(login, LOGIN_FILE if login in ("api_key", "login") else None, present, notes)
+        found = _report(login, LOGIN_FILE if login in ("api_key", "login") else None, present, notes)
+        return found if login != "none" else msgspec.structs.replace(found, missing="no credential was found for codex. Run `codex login`.")
     if login in ("api_key", "login"):
         present.append(LOGIN_FILE)
     notes.insert(0, f"the model provider {provider!r} decides, not the login of Codex")
     kind, name = _credential_of_provider(str(provider), table, env, notes)
-    return _report(kind, name, [each for each in present if each != name], notes)
+    found = _report(kind, name, [each for each in present if each != name], notes)
+    variable = table.get("env_key")
+    if kind == "none" and isinstance(variable, str):
+        return msgspec.structs.replace(found, missing=f"no credential was found for codex. Set {variable}, which the model provider names.")
+    return found
 
 
 def check_codex_payer(options: CodexOptions, inherited: Mapping[str, str]) -> CredentialReport | None:

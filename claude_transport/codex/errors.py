@@ -14,15 +14,11 @@ from typing import Any, Final
 
 from claude_transport import errors
 from claude_transport.codex.messages import CodexTurnError
-from claude_transport.protocol.diagnosis import ReportedFailure, error_for
-from claude_transport.protocol.redaction import Redactor
+from claude_transport.protocol.diagnosis import Detail, ReportedFailure, error_for
+from claude_transport.protocol.envelope import holds_half_a_pair
 
 MAX_INPUT_CHARS: Final = 1_048_576
 """Characters that the text of one prompt may have. Codex refuses more (code -32602, `input_too_large`)."""
-
-
-_NOTE_CHARS: Final = 2000
-"""Characters of Codex's own message that an error keeps as a note."""
 
 
 _REFUSED: Final = ReportedFailure(terminal_reason=None, stop_reason="refusal")
@@ -78,6 +74,7 @@ BY_API_CODE: Final[Mapping[str, ReportedFailure]] = {
 _FULL: Final = 100
 """Percent of a window from which on the account gets no more answers."""
 
+_COUNTED: Final = re.compile(r"\b\d+/\d+\b")
 _STATUS_IN_WORDS: Final = re.compile(r"\bstatus:? (\d{3})\b")
 
 # Codex's own sentences; the first that is found counts. What none of them knows, the words of `protocol.diagnosis` may.
@@ -102,8 +99,8 @@ def error_of(failure: CodexTurnError | str, *, result: Any = None) -> errors.Res
         result: what becomes `result` of the error, such as the `TurnCompleted`.
 
     Returns:
-        An error with the class, the code, the category and `retryable` that the same failure of `claude` has. What Codex wrote is a note
-        (`__notes__`), without secrets and cut, and not in the message.
+        An error with the class, the code, the category and `retryable` that the same failure of `claude` has. What Codex wrote is its
+        `reason`, without secrets and cut.
     """
     told = failure if isinstance(failure, CodexTurnError) else CodexTurnError(message=failure)
     cause = _by_info(told.codex_error_info) or _by_body(told.message) or _by_words(told.message)
@@ -112,8 +109,14 @@ def error_of(failure: CodexTurnError | str, *, result: Any = None) -> errors.Res
         raise AssertionError(cause)
     found.result = result
     if told.message:
-        found.add_note(f"codex: {Redactor().text(told.message[:_NOTE_CHARS])}")
+        found.reason = told.message
+        found.__cause__ = Detail(told.message)
     return found
+
+
+def is_unreachable(failure: CodexTurnError) -> bool:
+    """Return whether Codex could not reach the API and tries without end. Where it gives up itself, it counts (`Reconnecting... 1/5`)."""
+    return _by_info(failure.codex_error_info) is _CONNECTION and _COUNTED.search(failure.message) is None
 
 
 def resets_at_of(limits: Any) -> dt.datetime | None:
@@ -151,6 +154,12 @@ def too_large(characters: int) -> errors.PromptTooLong:
     """Make the error for a prompt of more characters than Codex takes."""
     text = f"the prompt has {characters:,} characters, and Codex takes {MAX_INPUT_CHARS:,}: shorten it, or put it into a file"
     return errors.PromptTooLong(text)
+
+
+def check_sendable(option: str, value: object) -> None:
+    """Raise `ConfigurationError` for a value that holds half of a surrogate pair: Codex cannot read such a line, and answers nothing."""
+    if holds_half_a_pair(value):
+        raise errors.ConfigurationError(f"{option}: holds half of a surrogate pair, which Codex cannot read. Remove it", option=option)
 
 
 def refusal_of(error: errors.ControlError) -> errors.ClaudeTransportError:

@@ -15,6 +15,7 @@ import msgspec
 from claude_transport.launch.environ import CREDENTIAL_HEADERS, check_variables
 from claude_transport.launch.options import BillingPolicy, EnvironmentMode, default_of, fields_of
 from claude_transport.launch.rules import refuse
+from claude_transport.launch.validation import check_text
 
 StrPath: TypeAlias = str | PathLike[str]
 SandboxMode: TypeAlias = Literal["read-only", "workspace-write", "danger-full-access"]
@@ -59,7 +60,8 @@ class CodexOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults
     """Says how to run `codex app-server`: model, sandbox, approvals, settings, program and environment.
 
     `SubprocessTransport(CodexOptions(...))` starts it. Every option has a default. The object cannot be changed; `replace(**changes)`
-    makes a changed copy. A value that Codex would refuse raises `ConfigurationError` when the start is prepared, before any process runs.
+    makes a changed copy. A value that Codex would refuse raises `ConfigurationError` when a `SubprocessTransport` is made; what depends
+    on files is checked at its `connect()`, before any process runs.
 
     Args:
         model: the model; None leaves it to `config.toml`.
@@ -122,6 +124,8 @@ def check_options(options: CodexOptions, *, check_files: bool = True) -> None:
     _check_config(options)
     _check_arguments(options.extra_args)
     check_variables(options.env)
+    for name in ("cwd", "codex_path", "codex_home", "extra_args", "env", "env_allow"):
+        check_text(name, getattr(options, name))
     if options.codex_home is not None:
         if not os.fspath(options.codex_home):
             refuse("codex_home", "must name a directory")
@@ -136,8 +140,6 @@ def _check_types(options: CodexOptions) -> None:
         value = getattr(options, name)
         if value is not None and not isinstance(value, (str, os.PathLike)):
             refuse(name, f"must be a path or None, not {type(value).__name__}")
-        if value is not None and "\0" in os.fspath(value):
-            refuse(name, "must not contain a NUL character")
     if options.model is not None and not isinstance(options.model, str):
         refuse("model", f"must be a text or None, not {type(options.model).__name__}")
     if not isinstance(options.config, Mapping):
@@ -198,5 +200,3 @@ def _check_arguments(arguments: Sequence[str]) -> None:
         why = REFUSED_ARGUMENTS.get(argument.partition("=")[0])
         if why is not None:
             refuse("extra_args", f"{argument} cannot be given: {why}")
-        if "\0" in argument:
-            refuse("extra_args", "an argument must not contain a NUL character")

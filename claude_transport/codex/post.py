@@ -13,9 +13,10 @@ from typing import Final
 
 from claude_transport.codex.messages import AgentMessageDelta, CodexNotification, CommandOutputDelta, TurnCompleted, TurnStarted
 from claude_transport.errors import ClaudeTransportError
+from claude_transport.loggers import logger_for
 from claude_transport.streams.inflow import Flag, Wakeup
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 _KEPT_BYTES: Final = 2**20
 """Bytes of messages that are kept for the first reader of all messages."""

@@ -7,10 +7,13 @@ first.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from functools import partial
 from importlib.metadata import version
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
@@ -21,16 +24,26 @@ import msgspec
 from msgspec.structs import replace
 
 from claude_transport.background import BackgroundTask
-from claude_transport.client.reports import InterruptOutcome, check_number, check_seconds, check_transport, guarded, raised_again
+from claude_transport.client.reports import (
+    InterruptOutcome,
+    check_number,
+    check_seconds,
+    guarded,
+    raised_again,
+    tells_of_the_end,
+)
 from claude_transport.codex.callbacks import Callbacks, CodexTool, OnApproval
 from claude_transport.codex.conversation import CodexTurnResult, Conversation, NewText, ThreadRecord, TurnRecord, TurnStatus
-from claude_transport.codex.errors import MAX_INPUT_CHARS, refusal_of, too_large
+from claude_transport.codex.errors import MAX_INPUT_CHARS, check_sendable, error_of, refusal_of, too_large
+from claude_transport.codex.features import CODEX_RANGE, codex_supports, require_method, version_of
 from claude_transport.codex.messages import (
     ApprovalRequest,
     CodexMessage,
     CodexNotification,
     CodexRequest,
+    CodexTurnError,
     FileChangeApproval,
+    RequestId,
     RequestResolved,
     ThreadData,
     decode_message,
@@ -53,11 +66,12 @@ from claude_transport.errors import (
     UsageError,
 )
 from claude_transport.jsonrpc import JSONRPCPeer
+from claude_transport.loggers import logger_for
 from claude_transport.protocol.jsonrpc import Notification, Request
 from claude_transport.streams.inflow import Flag, Wakeup
-from claude_transport.transport import TransportInfo, TransportLike
+from claude_transport.transport import TransportInfo, TransportLike, check_transport
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 DEFAULT_TIMEOUT: Final = 60.0
 """Seconds for the answer to a request."""
@@ -314,6 +328,8 @@ class CodexSession:
         thread: further fields of `thread/start` or `thread/resume`, in wire spelling (`cwd`, `model`, `approvalPolicy`, `sandbox`, …).
         initialize_timeout: seconds for connecting, and again for each answer until the thread is open.
         timeout: seconds for the answer to any other request.
+        close_timeout: seconds for closing in all: interrupts, end of input, signal, kill. None is 1 second in haste: after an error, a
+            cancellation or a deadline. Without haste Codex gets 5 seconds for each step, and its transport the time that it has itself.
         max_buffered_bytes: bytes of memory for messages that your program has not taken. Above it, reading pauses; while your program waits
             for something that only reading can bring, unread messages are dropped instead.
 
@@ -331,9 +347,10 @@ class CodexSession:
         thread: Mapping[str, Any] | None = None,
         initialize_timeout: float = DEFAULT_TIMEOUT,
         timeout: float = DEFAULT_TIMEOUT,
+        close_timeout: float | None = None,
         max_buffered_bytes: int = 64 * 2**20,
     ) -> None:
-        check_transport(transport)
+        check_transport(transport, of="CodexSession")
         check_number("initialize_timeout", initialize_timeout, positive=True)
         check_number("timeout", timeout, positive=True)
         check_number("max_buffered_bytes", max_buffered_bytes, positive=True)
@@ -341,13 +358,15 @@ class CodexSession:
             raise ConfigurationError(f"resume must be the id of a thread, not {resume!r}", option="resume")
         if not isinstance(thread, Mapping | None):
             raise ConfigurationError(f"thread must be a mapping, not {type(thread).__name__}", option="thread")
+        check_sendable("resume", resume)
+        check_sendable("thread", thread)
         self._resume = resume
         self._fields = dict(thread or {})
         self._initialize_timeout = initialize_timeout
         callbacks = Callbacks(on_approval=on_approval, tools=tools)
-        self._connection = _Connection(
-            transport, callbacks, timeout=timeout, connect_timeout=initialize_timeout, post=Post(max_buffered_bytes)
-        )
+        check_sendable("tools", callbacks.dynamic_tools)
+        limits = {"timeout": timeout, "connect_timeout": initialize_timeout, "close_timeout": close_timeout}
+        self._connection = _Connection(transport, callbacks, limits=limits, post=Post(max_buffered_bytes))
         self._thread: CodexThread | None = None
 
     # The start and the end
@@ -358,6 +377,7 @@ class CodexSession:
         Raises:
             ConfigurationError: the thread to resume does not exist.
             CLIConnectionError: the transport could not connect; `ConnectTimeout`: it, or Codex, did not answer in time.
+            CLIVersionMismatch: this Codex is older than the oldest one that this library talks to.
             ProcessError, ConnectionLost: Codex ended before it was ready.
             JSONRPCError: Codex refused the handshake or the thread.
             UsageError: the session was started or closed before.
@@ -367,7 +387,7 @@ class CodexSession:
         try:
             await self._shake_hands()
         except BaseException:
-            await connection.close(timeout=0.0)
+            await connection.close(timeout=0.0, hurry=True)
             raise
 
     async def _shake_hands(self) -> None:
@@ -382,21 +402,24 @@ class CodexSession:
             text = f"codex did not answer {exc.subtype} in {seconds:g} s"
             raise ConnectTimeout(text, waited=seconds, stderr_tail=exc.stderr_tail) from exc
 
-    async def aclose(self, *, timeout: float = DEFAULT_CLOSE_TIMEOUT) -> CodexCloseReport:
+    async def aclose(self, *, timeout: float = DEFAULT_CLOSE_TIMEOUT, hurry: bool = False) -> CodexCloseReport:
         """End the conversation and close the transport, from any task. Returns how it ended. A second call waits for the first.
 
         Running turns are interrupted and get `timeout` seconds to end, so that their handles have a result. Then the input ends, and the
-        process gets as long again. A cancelled close still closes. Called from a callback it only begins to close.
+        process gets as long again. Called from a callback it only begins to close.
+
+        With `hurry`, all of it takes `close_timeout` seconds, or 1 by default. `async with` hurries when its block ends by an error or a
+        cancellation, and so does a cancelled close.
         """
         check_seconds("timeout", timeout)
-        return await self._connection.close(timeout=timeout)
+        return await self._connection.close(timeout=timeout, hurry=hurry)
 
     async def __aenter__(self) -> Self:
         await self.start()
         return self
 
     async def __aexit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None) -> None:
-        await self.aclose()
+        await self.aclose(timeout=self._connection.patience, hurry=exc is not None)
 
     # Threads
 
@@ -453,6 +476,7 @@ class CodexSession:
         """Send any request of the app server, such as `model/list`. Returns its result.
 
         Raises:
+            CLIVersionMismatch: this version of Codex does not know the method; `flag` of the error names it.
             JSONRPCError: Codex answered with an error.
             ControlTimeout: it did not answer in time.
             ProcessError, ConnectionLost, TransportClosed, NotConnected: Codex has ended, or the session is not open.
@@ -535,26 +559,31 @@ class _AllMessages:
 class _Connection:
     """The connection that the threads of one process share: requests, messages, the end."""
 
-    def __init__(self, transport: TransportLike, callbacks: Callbacks, *, timeout: float, connect_timeout: float, post: Post) -> None:
+    def __init__(self, transport: TransportLike, callbacks: Callbacks, *, limits: Mapping[str, Any], post: Post) -> None:
         self.conversation: Conversation = Conversation()
         self.callbacks: Callbacks = callbacks
         self.post: Post = post
         self.initialization: dict[str, Any] = {}
+        self.version: str | None = None  # of Codex, as it says
         self._transport = transport
         self._peer = JSONRPCPeer(
             transport,
             on_request=self._asked,
+            on_arrival=self._note_request,
             on_notification=self._hear,
             with_version=False,
-            timeout=timeout,
-            connect_timeout=connect_timeout,
+            **limits,
             max_notifications=_MOST_BEYOND,
         )
         self._turns: dict[tuple[str, str], weakref.WeakSet[CodexTurn]] = {}
+        self._given_up: weakref.WeakSet[TurnRecord] = weakref.WeakSet()  # turns whose API cannot be reached
         self._expecting: dict[str, list[Mailbox]] = {}  # of prompts whose turn is not known yet, by thread
+        self._arrived: dict[RequestId, CodexMessage] = {}  # requests of Codex that are not worked on yet
         self._watch: BackgroundTask | None = None
         self._closing: BackgroundTask | None = None
         self._close_timeout = DEFAULT_CLOSE_TIMEOUT
+        self._interrupt_by = self._end_by = math.inf
+        self._patience: anyio.CancelScope | None = None  # of the step of closing that is under way
         self._report = CodexCloseReport()
         self._over = Flag()
         self._heard = Wakeup()
@@ -581,6 +610,8 @@ class _Connection:
             params["capabilities"] = {"experimentalApi": True}
         answer = await self.request("initialize", params, timeout=timeout)
         self.initialization = answer if isinstance(answer, dict) else {}
+        self.version = version_of(self.initialization.get("userAgent"))
+        CODEX_RANGE.check(self.version)
         await self._peer.notify("initialized")
 
     async def start_thread(self, fields: Mapping[str, Any], *, timeout: float | None = None) -> CodexThread:
@@ -589,7 +620,7 @@ class _Connection:
         return await self.open_thread("thread/start", params, timeout=timeout)
 
     async def resume_thread(self, thread_id: str, fields: Mapping[str, Any], *, timeout: float | None = None) -> CodexThread:
-        params = {"threadId": thread_id, "excludeTurns": True, **self._peer.terms.thread, **fields}
+        params = {"threadId": thread_id, **self._without_history, **self._peer.terms.thread, **fields}
         try:
             return await self.open_thread("thread/resume", params, timeout=timeout)
         except JSONRPCError as exc:
@@ -599,13 +630,19 @@ class _Connection:
             raise ConfigurationError(text, option="resume") from exc
 
     async def fork_thread(self, thread_id: str, fields: Mapping[str, Any]) -> CodexThread:
-        params = {"threadId": thread_id, "excludeTurns": True, **self._peer.terms.thread, **fields}
+        params = {"threadId": thread_id, **self._without_history, **self._peer.terms.thread, **fields}
         return await self.open_thread("thread/fork", params)
+
+    @property
+    def _without_history(self) -> dict[str, Any]:
+        """The field with which a thread is opened without its whole history in the answer, where Codex has it."""
+        return {} if codex_supports("excludeTurns", version=self.version) is False else {"excludeTurns": True}
 
     async def open_thread(self, method: str, params: Mapping[str, Any], *, timeout: float | None = None) -> CodexThread:
         answer = await self.request(method, params, timeout=timeout)
         _id_in(answer, "thread")
-        data = decode_message(msgspec.json.encode({"method": "thread/started", "params": {"thread": answer["thread"]}}))
+        told = {"model": answer.get("model"), **answer["thread"]}
+        data = decode_message(msgspec.json.encode({"method": "thread/started", "params": {"thread": told}}))
         thread = getattr(data, "thread", None)
         if not isinstance(thread, ThreadData) or not thread.id:
             raise ProtocolError(f"codex answered {method} without the id of a thread")
@@ -613,6 +650,9 @@ class _Connection:
         return CodexThread(self, thread)
 
     async def request(self, method: str, params: Mapping[str, Any], *, timeout: float | None = None) -> Any:
+        for name, value in params.items():
+            check_sendable("content" if name == "input" else name, value)
+        require_method(method, version=self.version)
         try:
             return await self._peer.request(method, params, timeout=timeout)
         except ControlError as exc:
@@ -621,6 +661,8 @@ class _Connection:
                 raise
             raise refused from exc
         except (ConnectionLost, TransportClosed) as exc:
+            if not tells_of_the_end(exc):
+                raise
             raise await self._why(exc) from exc
 
     async def _why(self, error: ClaudeTransportError) -> ClaudeTransportError:
@@ -633,7 +675,7 @@ class _Connection:
 
     def _cause(self, error: ClaudeTransportError | None) -> ClaudeTransportError:
         """Return the error for what Codex left unfinished when it ended."""
-        if isinstance(error, ProcessError):
+        if isinstance(error, ProcessError) or (error is not None and error.code == "transport.failed" and not tells_of_the_end(error)):
             return error
         info = self.info
         if info.exit_code is None and info.signal is None:
@@ -662,7 +704,9 @@ class _Connection:
                     await self._begin_of(turn)
                 except ControlTimeout:
                     return InterruptOutcome.TIMED_OUT
-                except ClaudeTransportError:
+                except ClaudeTransportError as exc:
+                    if exc.code == "transport.failed":
+                        logger.exception("the turn cannot be interrupted")
                     return InterruptOutcome.DEAD
                 else:
                     return InterruptOutcome.ACKNOWLEDGED
@@ -710,6 +754,9 @@ class _Connection:
             return None
         record = self.conversation.take(message)
         self._heard.fire()
+        if record is not None and record.unreachable is not None and record not in self._given_up:
+            self._given_up.add(record)
+            BackgroundTask.spawn(partial(self._give_up, record), name="end a turn of codex that cannot reach its API")
         if isinstance(message, RequestResolved):
             self.callbacks.withdraw(message.request_id)
         key = (record.thread_id, record.turn_id) if record is not None else ("", "")
@@ -722,20 +769,36 @@ class _Connection:
                 turn.settle()
         return room
 
-    async def _asked(self, request: Request) -> Any:
-        message = decode_message(request.raw)
-        if not isinstance(message, CodexRequest):
-            raise JSONRPCError("invalid request", rpc_code=-32600)
-        _answering.set(self)
-        if not isinstance(message, ApprovalRequest):
-            return await self.callbacks.answer(message)
+    async def _give_up(self, record: TurnRecord) -> None:
+        """End a turn whose API cannot be reached: Codex would ask again without an end."""
+        await self.interrupt(record, timeout=DEFAULT_CLOSE_TIMEOUT)
+        with anyio.move_on_after(DEFAULT_CLOSE_TIMEOUT):
+            while record.result is None and not self.is_over:
+                await self._heard.wait()
+        if record.result is None:
+            for turn in list(self._turns.pop((record.thread_id, record.turn_id), ())):
+                turn.settle(error_of(record.unreachable or CodexTurnError()))
+
+    def _note_request(self, request: Request) -> None:
+        """Take note of a request, in the order in which Codex sent it: what Codex says next may settle it, or end its turn."""
+        message: CodexMessage = decode_message(request.raw)
         if isinstance(message, FileChangeApproval):
             message = replace(message, changes=self.conversation.changes_of(message))
-        self.conversation.ask(message)
+        if isinstance(message, ApprovalRequest):
+            self.conversation.ask(message)
+        self.callbacks.expect(request.id)
+        self._arrived[request.id] = message
+
+    async def _asked(self, request: Request) -> Any:
+        message = self._arrived.pop(request.id)
         try:
+            if not isinstance(message, CodexRequest):
+                raise JSONRPCError("invalid request", rpc_code=-32600)
+            _answering.set(self)
             return await self.callbacks.answer(message)
         finally:
-            self.conversation.answer(message.id)
+            self.callbacks.forget(request.id)
+            self.conversation.answer(request.id)
 
     # The end
 
@@ -755,19 +818,47 @@ class _Connection:
         else:
             left = self._cause(error)
             self.post.end(left if error is not None else None)
+        self.conversation.forget_questions()
         turns, self._turns = self._turns, {}
         for handles in turns.values():
             for turn in list(handles):
                 turn.settle(left)
 
-    async def close(self, *, timeout: float) -> CodexCloseReport:
+    @property
+    def patience(self) -> float:
+        """The seconds that Codex gets to end by itself when the caller names none."""
+        return self._peer.patience(DEFAULT_CLOSE_TIMEOUT)
+
+    async def close(self, *, timeout: float, hurry: bool = False) -> CodexCloseReport:
         """Close, and wait for it, from any task. Returns how the conversation ended."""
         if self._closing is None:
             self._close_timeout = max(timeout, 0.0)
             self._closing = BackgroundTask.spawn(self._close, name="close codex session")
+        self._begin_closing(hurry=hurry)
         if _answering.get() is not self:
-            await self._closing.join()
+            try:
+                await self._closing.wait()
+            finally:
+                if not self._closing.finished:
+                    self._begin_closing(hurry=True)
+                await self._closing.join()
         return self._report
+
+    def _begin_closing(self, *, hurry: bool) -> None:
+        """Let the time for closing begin, or become shorter. In haste, the interrupts get half of what Codex has to end by itself."""
+        patience = self._peer.begin_closing(timeout=self._close_timeout, hurry=hurry)
+        if hurry or patience < self._close_timeout:
+            now = anyio.current_time()
+            self._interrupt_by = min(self._interrupt_by, now + patience / 2)
+            self._end_by = min(self._end_by, now + patience)
+            if self._patience is not None:
+                self._patience.deadline = min(self._patience.deadline, self._end_by)
+
+    @contextlib.contextmanager
+    def _step(self, by: float) -> Iterator[None]:
+        """Bound one step of closing: by the time that each may take, and by the time of the clock at which it has to be over."""
+        with anyio.CancelScope(deadline=min(by, anyio.current_time() + self._close_timeout)) as self._patience:
+            yield
 
     async def _close(self) -> None:
         running = self.conversation.running
@@ -799,7 +890,7 @@ class _Connection:
     async def _interrupt_all(self, running: Sequence[TurnRecord]) -> None:
         """Interrupt the running turns, and wait until they have ended, for a bounded time."""
         handles = [self._open_turn(record, Mailbox()) for record in running]
-        with anyio.move_on_after(self._close_timeout):
+        with self._step(self._interrupt_by):
             async with anyio.create_task_group() as tasks:
                 for turn in handles:
                     tasks.start_soon(self._interrupt_and_wait, turn)
@@ -815,11 +906,12 @@ class _Connection:
 
     async def _end_input(self) -> bool:
         """End the input, and wait for Codex to end. Returns True when it has ended in time."""
-        with anyio.move_on_after(self._close_timeout):
+        with self._step(self._end_by):
             try:
                 await guarded(self._transport.end_input())
-            except Exception as exc:  # noqa: BLE001 - the transport is closed in any case, which ends the input, too
-                logger.debug("the input of codex could not be ended: %r", exc)
+            except Exception as exc:  # the transport is closed in any case, which ends the input, too
+                level = logging.DEBUG if isinstance(exc, ClaudeTransportError) else logging.ERROR
+                logger.log(level, "the input of codex could not be ended", exc_info=exc)
                 return False
             await self.post.needing(self._over)
         return self.is_over

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 import msgspec
 
-from claude_transport.codex.errors import error_of, interrupted
+from claude_transport.codex.errors import error_of, interrupted, is_unreachable
 from claude_transport.codex.items import AgentMessageItem, ReasoningItem
 from claude_transport.codex.messages import (
     AgentMessageDelta,
@@ -21,6 +21,7 @@ from claude_transport.codex.messages import (
     CodexTokens,
     CodexTurnError,
     CodexUsage,
+    ErrorNotification,
     ItemCompleted,
     ItemStarted,
     ThreadClosed,
@@ -63,7 +64,8 @@ class RunningTurn(msgspec.Struct, kw_only=True):
     """A turn. `prompts` are those that it answers, the one that began it first. `model` is that of its thread, if it is known.
 
     `tokens` and `requests` count what it has used so far: the tokens, and the answers of the API. `spoke` is True once the model has begun
-    to speak, and `text` is its last whole message.
+    to speak, and `text` is its last whole message. `unreachable` is what Codex said when it could not reach the API; the host ends the turn
+    then.
     """
 
     id: str
@@ -74,6 +76,7 @@ class RunningTurn(msgspec.Struct, kw_only=True):
     requests: int = 0
     spoke: bool = False
     text: str = ""
+    unreachable: CodexTurnError | None = None
 
     @property
     def usage(self) -> Usage:
@@ -173,6 +176,9 @@ class CodexWatch:
                 return self._used(message.turn_id, message.token_usage)
             case ItemStarted() | ItemCompleted() | AgentMessageDelta():
                 return self._spoke(message)
+            case ErrorNotification(will_retry=True, error=failure) if is_unreachable(failure) and message.turn_id in self._turns:
+                self._turns[message.turn_id].unreachable = failure
+                return []
             case ThreadClosed():
                 lost = [turn for turn in self.turns if turn.thread_id == message.thread_id]
                 return [event for turn in lost for event in self._ended(TurnData(id=turn.id, status="interrupted"), turn.thread_id)]
@@ -298,7 +304,8 @@ def result_of(told: TurnData, turn: RunningTurn) -> CodexTurnEnd:
     usage = turn.usage
     facts: dict[str, Any] = {}
     if told.status not in ("completed", "inProgress"):
-        error = interrupted() if told.status == "interrupted" else error_of(told.error or CodexTurnError())
+        failure = turn.unreachable if told.status == "interrupted" else told.error or CodexTurnError()
+        error = interrupted() if failure is None else error_of(failure)
         facts = {"is_error": True, "errors": (), **_facts_of(error.code)}
     used = {turn.model: ModelUsage(**{name: getattr(usage, name) for name in _COUNTS})} if turn.model else {}
     return CodexTurnEnd(

@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
 from claude_transport.errors import ConfigurationError
 from claude_transport.testing import steps
-from claude_transport.testing.steps import BaseStep, check_not_negative
+from claude_transport.testing.checked import Checked, check_not_negative, own_fields
+from claude_transport.testing.steps import BaseStep
 
 
 class _Text(BaseStep, frozen=True):
@@ -77,12 +78,11 @@ class ChangeFiles(_Changes, frozen=True, tag="change_files", kw_only=True):
 
 class _Tool(BaseStep, frozen=True):
     tool: str
+    arguments: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
 class CallTool(_Tool, frozen=True, tag="call_tool", kw_only=True):
     """Call a tool of the host: a `dynamicToolCall` item, and the request `item/tool/call`."""
-
-    arguments: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
 class _Info(BaseStep, frozen=True):
@@ -104,19 +104,17 @@ class Fail(_Info, frozen=True, tag="fail", kw_only=True):
 
 class _Method(BaseStep, frozen=True):
     method: str
+    params: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
 class Notify(_Method, frozen=True, tag="notify", kw_only=True):
     """Send any notification. `threadId` and `turnId` are added to `params` where they are missing, unless `bare`."""
 
-    params: Mapping[str, Any] = msgspec.field(default_factory=dict)
     bare: bool = False
 
 
 class Ask(_Method, frozen=True, tag="ask", kw_only=True):
     """Send any request to the host, and wait for its answer. `threadId` and `turnId` are added to `params` where they are missing."""
-
-    params: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
 class AwaitRecorded(BaseStep, frozen=True, tag="await_recorded", kw_only=True):
@@ -159,14 +157,30 @@ CodexStep = (
 )
 
 
-class CodexRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Makes a `CodexScenario` answer every prompt that contains the text `contains`, in upper or lower case, with `steps`."""
+if TYPE_CHECKING:  # what may be written; the fields hold the narrower type
+    StepLike: TypeAlias = CodexStep | bytes
+    TurnLike: TypeAlias = Sequence[StepLike] | str
+else:
+    StepLike = CodexStep
+    TurnLike = Sequence[CodexStep]
+
+
+class CodexRule(Checked, frozen=True, kw_only=True):
+    """Makes a `CodexScenario` answer every prompt that contains the text `contains`, in upper or lower case, with `steps`.
+
+    A text in place of the steps is the text of the answer.
+    """
 
     contains: str
-    steps: Sequence[CodexStep]
+    steps: TurnLike
+
+    @classmethod
+    def respell(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields with steps in place of a text and of raw lines."""
+        return {**given, "steps": _respell_turn(given["steps"], where="CodexRule.steps")}
 
 
-class CodexReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CodexReply(Checked, frozen=True, kw_only=True):
     """How the fake answers the host's requests of one method, in place of its usual answer. It is a value of `CodexScenario(answers=…)`.
 
     With `error` the answer is this error object; with `never` there is none.
@@ -180,12 +194,12 @@ class CodexReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 _ECHO = (Say("{{prompt}}"),)
 
 
-class CodexScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CodexScenario(Checked, frozen=True, kw_only=True):
     """Says everything that a `FakeCodex` does: which steps answer which prompt, and how it ends.
 
     Args:
         rules: the first rule whose text is in a prompt answers it.
-        replies: otherwise the next of these answers it, each a sequence of steps.
+        replies: otherwise the next of these turns answers it.
         otherwise: answers when no rule fits and all replies are used. By default it repeats the prompt.
         startup: steps to play before the fake reads its input.
         at_eof: steps to play after the end of input.
@@ -197,22 +211,35 @@ class CodexScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         version: the version in the fake's answers.
         seed: the start of the sequence of ids.
 
+    A turn is a sequence of steps, or the text of the answer. Bytes in place of a step are a raw line.
+
     Raises:
-        ConfigurationError: `chunk_size` is below 1.
+        ConfigurationError: names the field that does not exist, is given without its name, or has a wrong value.
     """
 
-    replies: Sequence[Sequence[CodexStep]] = ()
+    replies: Sequence[TurnLike] = ()
     rules: Sequence[CodexRule] = ()
-    otherwise: Sequence[CodexStep] = _ECHO
-    startup: Sequence[CodexStep] = ()
-    at_eof: Sequence[CodexStep] = ()
+    otherwise: TurnLike = _ECHO
+    startup: Sequence[StepLike] = ()
+    at_eof: Sequence[StepLike] = ()
     answers: Mapping[str, CodexReply] = msgspec.field(default_factory=dict)
-    script: Sequence[CodexStep] | None = None
+    script: Sequence[StepLike] | None = None
     exit_code: int = 0
     chunk_size: int | None = None
     model: str = "gpt-5.5"
     version: str = "0.169.0"
     seed: int = 0
+
+    @classmethod
+    def respell(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields with steps in place of texts and of raw lines."""
+        given = steps.respell_steps(given, "startup", "at_eof", "script")
+        if isinstance(given.get("replies"), (list, tuple)):
+            turns = tuple(_respell_turn(turn, where=f"CodexScenario.replies[{place}]") for place, turn in enumerate(given["replies"]))
+            given["replies"] = turns
+        if "otherwise" in given:
+            given["otherwise"] = _respell_turn(given["otherwise"], where="CodexScenario.otherwise")
+        return given
 
     def __post_init__(self) -> None:
         if self.chunk_size is not None and self.chunk_size < 1:
@@ -226,12 +253,15 @@ class CodexScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     @classmethod
     def text(cls, text: str, *, chunks: Sequence[str] | None = None, **changes: Any) -> CodexScenario:
         """Return a scenario that answers every prompt with `text`. `changes` are further fields of the scenario."""
-        return cls(otherwise=(Say(text, chunks=chunks),), **changes)
+        return cls(**own_fields("CodexScenario.text", changes, otherwise=(Say(text, chunks=chunks),)))
 
     @classmethod
-    def turns(cls, turns: Sequence[Sequence[CodexStep] | str], **changes: Any) -> CodexScenario:
+    def turns(cls, turns: Sequence[TurnLike], **changes: Any) -> CodexScenario:
         """Return a scenario that answers each prompt with the next of `turns`, its steps or a text, and repeats the prompt afterwards."""
-        return cls(replies=tuple((Say(turn),) if isinstance(turn, str) else tuple(turn) for turn in turns), **changes)
+        if not isinstance(turns, (list, tuple)):
+            raise ConfigurationError(f"CodexScenario.turns takes a list of turns, not {type(turns).__name__}", option="turns")
+        replies = tuple(_respell_turn(turn, where=f"CodexScenario.turns[{place}]") for place, turn in enumerate(turns))
+        return cls(**own_fields("CodexScenario.turns", changes, replies=replies))
 
     @classmethod
     def from_recording(cls, path: str | Path) -> CodexScenario:
@@ -260,6 +290,15 @@ class CodexScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             return msgspec.json.decode(data, type=cls)
         except msgspec.MsgspecError as error:
             raise ConfigurationError(f"not a scenario: {error}", option="scenario") from error
+
+
+def _respell_turn(turn: Any, *, where: str) -> Any:
+    """Return the steps that a text or a list stands for; `where` names its place in errors."""
+    if isinstance(turn, str):
+        return (Say(turn),)
+    if isinstance(turn, (list, tuple)):
+        return steps.respell_steps({"steps": turn}, "steps")["steps"]
+    raise ConfigurationError(f"{where}: {type(turn).__name__} is not a list of steps, or a text", option=where)
 
 
 def _recorded_step(direction: str, line: str) -> list[CodexStep]:

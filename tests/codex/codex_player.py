@@ -11,7 +11,7 @@ import anyio
 from codex_recordings import entries_of, object_on
 
 from claude_transport import StreamTransport
-from claude_transport.codex import CodexSession
+from claude_transport.codex import CodexSession, CodexTurn
 from claude_transport.streams.memory import MemoryConnectable, MemoryStream
 
 PATIENCE = 30.0  # seconds; a hang fails instead of hanging the suite
@@ -76,6 +76,15 @@ class Codex:
                     await self.complete(request["params"]["turnId"], status="interrupted")
         except anyio.EndOfStream:
             await self.stream.aclose()
+
+
+async def sent(session: CodexSession, codex: Codex, text: str, *, turn: str = "U") -> CodexTurn:
+    """The turn of a prompt that is sent, and that Codex takes."""
+    turns: list[CodexTurn] = []
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(codex.turn, turn)
+        turns.append(await session.send(text))
+    return turns[0]
 
 
 async def play(codex: Codex, name: str) -> None:

@@ -10,16 +10,34 @@ import pytest
 from codex_world import CodexHome
 
 from claude_transport.codex import CodexOptions
+from claude_transport.codex.features import codex_supports, find_feature
+from claude_transport.launch.discovery import ask_cli_version
 from claude_transport.testing import FakeResponsesAPI
 
 NOX_CACHE = Path(__file__).parents[2] / ".nox" / ".cache" / "codex"
 HINT = "run `nox -s e2e`, which fetches it from npm, or pass --codex-binary PATH"
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test that needs a behaviour which this Codex does not have: it says so with `@pytest.mark.codex_needs(name)`."""
+    names = [name for mark in item.iter_markers("codex_needs") if mark.kwargs.get("when", "") in item.name for name in mark.args]
+    if not names:
+        return
+    if unknown := [name for name in names if find_feature(name) is None]:
+        pytest.fail(f"codex_needs(...) names what the table of features does not have: {unknown}", pytrace=False)
+    version = ask_cli_version(binary_under_test(item.config))
+    if missing := [name for name in names if codex_supports(name, version=version) is False]:
+        pytest.skip(f"codex {version} has not: {', '.join(missing)}")
+
+
 @pytest.fixture(scope="session")
 def codex_binary(request: pytest.FixtureRequest) -> str:
     """The path of the real binary. Where there is none, the test is skipped, and fails where CI is set."""
-    given = request.config.getoption("--codex-binary") or os.environ.get("CODEX_BINARY")
+    return binary_under_test(request.config)
+
+
+def binary_under_test(config: pytest.Config) -> str:
+    given = config.getoption("--codex-binary") or os.environ.get("CODEX_BINARY")
     cached = sorted(NOX_CACHE.glob("*/vendor/*/bin/codex"))
     binary = Path(given) if given else cached[-1] if cached else None
     if binary is not None and os.access(binary, os.X_OK):

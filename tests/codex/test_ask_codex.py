@@ -50,6 +50,7 @@ def test_the_choices_of_the_program_are_those_of_the_library() -> None:
 # ------------------------------------------------------------------------------------------------------------ the real codex
 
 
+@pytest.mark.codex_needs("the system prompt is the first instruction")
 @pytest.mark.e2e
 @pytest.mark.parametrize(("arguments", "env"), [(("--agent", "codex"), {}), ((), {"CLAUDE_TRANSPORT_AGENT": "codex"})])
 async def test_s1_10_codex_answers_where_it_is_asked(
@@ -127,10 +128,10 @@ async def test_a_timeout_ends_codex_with_exit_code_1(codex_options: CodexOptions
 
 
 REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
-    "a tool rule": (("--agent", "codex", "--allowed-tools", "Bash"), "allowed_tools: Codex cannot do this"),
-    "a limit of turns": (("--agent", "codex", "--max-turns", "3"), "max_turns: Codex cannot do this"),
-    "a mode": (("--agent", "codex", "--permission-mode", "plan"), "permission_mode: Codex cannot do this"),
-    "the API": (("--agent", "codex", "--transport", "api"), "Codex has no API path"),
+    "a tool rule": (("--agent", "codex", "--allowed-tools", "Bash"), "--allowed-tools: Codex cannot do this"),
+    "a limit of turns": (("--agent", "codex", "--max-turns", "3"), "--max-turns: Codex cannot do this"),
+    "a mode": (("--agent", "codex", "--permission-mode", "plan"), "--permission-mode: Codex cannot do this"),
+    "the API": (("--agent", "codex", "--transport", "api"), "--transport: the call says codex and api, and Codex has no API path."),
     "a model of Claude": (("--agent", "codex", "--model", "haiku"), "is a model of Claude"),
     "a model of Codex": (("--agent", "claude-code", "--model", "gpt-5.5"), "is a model of Codex"),
     "the simulated Claude": (("--agent", "codex", "--offline"), "--offline runs a claude, and --agent codex a codex"),
@@ -155,8 +156,8 @@ def test_a_codex_that_is_not_there_is_exit_code_2_and_what_to_correct(tmp_path: 
     said = ran.stderr.decode()
     assert ran.returncode == 2
     assert said == (
-        "claude-transport: the explicit path names '/no/such/codex', which does not exist. [exec.cli.binary_not_found]\n"
-        "  Correct the explicit path, or leave it out, so that the program is searched for.\n"
+        "claude-transport: --codex-path names '/no/such/codex', which does not exist. [exec.cli.binary_not_found]\n"
+        "  Correct --codex-path, or leave it out, so that the program is searched for.\n"
     )
 
 

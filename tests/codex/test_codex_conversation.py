@@ -25,6 +25,7 @@ from claude_transport.codex import (
 from claude_transport.codex.conversation import MAX_UNCLAIMED, Conversation, TurnRecord
 from claude_transport.codex.errors import error_of
 from claude_transport.codex.messages import NOTIFICATIONS
+from claude_transport.codex.watch import CodexWatch, TurnEnded
 
 APP = [name for name in NAMES if name.startswith("app_") and name not in ("app_unix_socket", "app_websocket")]
 
@@ -170,6 +171,14 @@ def retry() -> Any:
     return said("error", turnId="U", willRetry=True, error={"message": "Reconnecting... 1/1", "codexErrorInfo": info})
 
 
+def unreachable() -> Any:
+    """What the real Codex says, of all versions from 0.150 to 0.169, when the connection is refused, and when DNS or TLS fail."""
+    info = {"responseStreamDisconnected": {"httpStatusCode": None}}
+    details = "Connection failed: error sending request"
+    said_of_it = {"message": "Reconnecting... waiting for network", "codexErrorInfo": info, "additionalDetails": details}
+    return said("error", turnId="U", willRetry=True, error=said_of_it)
+
+
 def begun(turn: str = "U", thread: str = "T") -> Any:
     return said("turn/started", thread=thread, turn={"id": turn, "status": "inProgress"})
 
@@ -272,6 +281,51 @@ def test_a_prompt_may_be_answered_before_its_turn_begins() -> None:
     assert turn.result is not None
 
 
+def test_a_turn_that_waits_for_the_network_has_failed_when_it_is_interrupted() -> None:
+    conversation = Conversation()
+    conversation.expect("T")
+    turn = conversation.claim("T", "U")
+    for message in (begun(), retry()):
+        conversation.take(message)
+    assert turn.unreachable is None  # Codex counts: it gives up by itself
+    conversation.take(unreachable())
+    assert turn.unreachable is not None
+    conversation.take(completed(status="interrupted"))
+    result = turn.result
+    assert result is not None
+    assert result.error is not None
+    assert (result.status, result.retries, result.error.code, type(result.error)) == (
+        "failed",
+        2,
+        "result.connection_failed",
+        errors.APIFailed,
+    )
+    assert result.error.reason == "Connection failed: error sending request"
+    with pytest.raises(errors.APIFailed) as caught:
+        result.raise_for_error()
+    assert (caught.value.code, caught.value.retryable) == ("result.connection_failed", True)
+
+
+def test_a_turn_whose_network_came_back_is_complete() -> None:
+    conversation = Conversation()
+    conversation.expect("T")
+    turn = conversation.claim("T", "U")
+    for message in (begun(), unreachable(), started(), finished("Hello"), completed()):
+        conversation.take(message)
+    assert turn.result is not None
+    assert (turn.result.status, turn.result.error, turn.result.text) == ("completed", None, "Hello")
+
+
+def test_observers_are_told_that_such_a_turn_has_failed() -> None:
+    watch = CodexWatch()
+    ended = [event for message in (begun(), unreachable(), completed(status="interrupted")) for event in watch.heard(message)][-1]
+    assert isinstance(ended, TurnEnded)
+    assert (ended.result.is_error, ended.result.outcome.code) == (True, "result.connection_failed")
+    ended = [event for message in (begun("V"), completed("V", status="interrupted")) for event in watch.heard(message)][-1]
+    assert isinstance(ended, TurnEnded)
+    assert ended.result.outcome.code == "result.interrupted"
+
+
 def test_what_belongs_to_no_turn_of_this_program_makes_none() -> None:
     conversation = Conversation()
     conversation.thread("T")
@@ -329,7 +383,7 @@ def test_a_recorded_failure_has_the_code_that_it_has_with_claude(name: str) -> N
     assert (result.error.code, result.error.retryable) == CODES[name]
     assert isinstance(result.error.result, TurnCompleted)
     assert result.turn_error is not None
-    assert result.turn_error.message in result.error.__notes__[0]
+    assert result.error.reason in result.turn_error.message
 
 
 EXEC_CODES = {
@@ -417,7 +471,7 @@ def test_an_error_holds_no_secret_of_the_message() -> None:
     key = "sk-proj-" + "a1B2" * 12
     error = error_of(f"unexpected status 401 Unauthorized: Incorrect API key provided: {key}")
     assert key not in str(error)
-    assert key not in error.__notes__[0]
+    assert key not in str(error)
 
 
 def test_requests_of_codex_are_typed() -> None:

@@ -88,7 +88,8 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
     max_leaves=12,
 )
-METHODS = st.sampled_from([cls.method for cls in vars(messages).values() if getattr(cls, "method", "")] + ["no/such", "error", ""])
+NAMED = [cls.method for cls in vars(messages).values() if isinstance(getattr(cls, "method", None), str)]
+METHODS = st.sampled_from([*NAMED, "no/such", "error", ""])
 KEYS = st.sampled_from(["threadId", "turnId", "item", "delta", "turn", "id", "error", "willRetry", "status", "tokenUsage", "requestId"])
 PARAMS = st.dictionaries(KEYS | st.text(max_size=6), JSON | st.just({"type": "agentMessage"}) | st.just({"type": "x"}), max_size=5)
 EVENTS = st.sampled_from(["thread.started", "item.completed", "turn.failed", "error", "assistant"])

@@ -138,6 +138,7 @@ async def test_a_killed_codex_is_a_lost_connection_and_leaves_nothing(
     assert processes_with(os.fspath(codex_home.codex)) == []
 
 
+@pytest.mark.codex_needs("SIGTERM ends with code 0", when="15")
 @pytest.mark.parametrize(("number", "ended"), [(signal.SIGTERM, (0, None)), (signal.SIGINT, (None, 2)), (signal.SIGHUP, (None, 1))])
 async def test_a_signal_ends_codex_as_it_ends_the_fake(
     codex_options: CodexOptions, number: signal.Signals, ended: tuple[int | None, int | None]

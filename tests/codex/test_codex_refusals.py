@@ -108,6 +108,16 @@ async def test_the_api_of_the_environment_contradicts_codex_too(
     assert caught.value.option == "transport"
 
 
+async def test_one_place_that_says_codex_and_api_is_named_once(tripwire: tuple[CodexOptions, Path]) -> None:
+    said = "transport: the call says codex and api, and Codex has no API path"
+    with pytest.raises(ct.ConfigurationError, match=said) as caught:
+        await ct.complete("Hi", agent="codex", transport="api", codex=tripwire[0])
+    assert (caught.value.code, caught.value.option) == ("config.invalid", "transport")
+    report = ct.preflight("api", agent="codex", codex=tripwire[0], env={"HOME": "/nowhere"})
+    assert (report.ok, report.code, report.option) == (False, "config.invalid", "transport")
+    assert report.problem.startswith(said)
+
+
 async def test_options_of_codex_are_refused_where_the_call_says_claude_code() -> None:
     with pytest.raises(ct.ConfigurationError) as caught:
         await ct.complete("Hi", agent="claude-code", codex=CodexOptions())

@@ -11,8 +11,9 @@ from typing import Any
 
 import anyio
 import pytest
-from codex_player import PATIENCE, Codex, acting, connected, playing
+from codex_player import PATIENCE, Codex, acting, connected, playing, sent
 from codex_recordings import entries_of
+from virtual_time import virtual_time
 
 from claude_transport import LoggingTransport, MockTransport, StreamTransport, SubprocessTransport, errors
 from claude_transport.bridge import HostTool
@@ -105,6 +106,60 @@ async def test_a_recorded_tool_call_is_answered_as_the_recorded_host_did() -> No
     assert codex.heard[0]["params"]["capabilities"] == {"experimentalApi": True}
     (told,) = codex.heard[2]["params"]["dynamicTools"]
     assert told == {"type": "function", "name": "add", "description": "Adds two numbers", "inputSchema": NUMBERS}
+
+
+UNREACHABLE = {
+    "message": "Reconnecting... waiting for network",
+    "codexErrorInfo": {"responseStreamDisconnected": {"httpStatusCode": None}},
+    "additionalDetails": "Connection failed: error sending request",
+}
+
+
+async def test_a_turn_ends_as_failed_as_soon_as_codex_waits_for_the_network_and_the_session_goes_on() -> None:
+    """Codex would ask again without an end. The turn is interrupted, once, and the next one is like any other."""
+    async with connected() as (session, codex):
+        turn = await sent(session, codex, "Hello")
+        for _ in range(2):
+            await codex.tell("error", turnId="U", willRetry=True, error=UNREACHABLE)
+        asked = await codex.answer({}, method="turn/interrupt")
+        assert asked["params"] == {"threadId": "T", "turnId": "U"}
+        await codex.complete(status="interrupted")
+        methods = [message.method async for message in turn]
+        result = await turn.result()
+        assert methods == ["turn/started", "error", "error", "turn/completed"]
+        assert (result.status, result.retries, turn.status) == ("failed", 2, "failed")
+        with pytest.raises(errors.APIFailed) as caught:
+            result.raise_for_error()
+        assert (caught.value.code, caught.value.category) == ("result.connection_failed", "transport")
+        assert caught.value.reason == "Connection failed: error sending request"
+        second = await sent(session, codex, "And now?", turn="V")
+        await codex.complete("V")
+        assert (await second.result()).ok
+
+
+@virtual_time
+@pytest.mark.parametrize("answers", [True, False])
+async def test_a_codex_that_does_not_end_such_a_turn_when_it_is_told_to_is_not_waited_for_any_longer(answers: bool) -> None:
+    async with connected() as (session, codex):
+        turn = await sent(session, codex, "Hello")
+        await codex.tell("error", turnId="U", willRetry=True, error=UNREACHABLE)
+        request = await codex.hear()
+        if answers:
+            await codex.say({"id": request["id"], "result": {}})
+        with anyio.fail_after(11), pytest.raises(errors.APIFailed) as caught:
+            await turn.result()
+        assert (caught.value.code, caught.value.category) == ("result.connection_failed", "transport")
+        await codex.complete(status="interrupted")
+
+
+async def test_a_turn_that_ends_by_itself_before_its_interrupt_is_what_codex_says() -> None:
+    async with connected() as (session, codex):
+        turn = await sent(session, codex, "Hello")
+        await codex.tell("error", turnId="U", willRetry=True, error=UNREACHABLE)
+        request = await codex.hear()
+        await codex.complete()
+        await codex.say({"id": request["id"], "error": {"code": -32600, "message": "no active turn to interrupt"}})
+        assert (request["method"], (await turn.result()).status) == ("turn/interrupt", "completed")
 
 
 async def test_a_recorded_interrupt_and_one_without_a_turn() -> None:
@@ -868,3 +923,17 @@ async def test_a_process_that_dies_in_a_turn_is_told_with_its_last_words(how: st
             assert turn.text == "Hello"
     assert (caught.value.exit_code, caught.value.signal) == ((3, None) if how == "exit" else (None, signal.SIGKILL))
     assert "it broke" in caught.value.stderr_tail
+
+
+@virtual_time
+@pytest.mark.parametrize(("close_timeout", "seconds"), [(None, 0.6), (3.0, 1.8)])
+async def test_a_close_in_haste_gives_a_codex_that_never_ends_a_part_of_the_time_for_closing(
+    close_timeout: float | None, seconds: float
+) -> None:
+    """60 %, half of it for the interrupt; the rest is for its process. Without haste it has 5 seconds for each."""
+    async with acting(Codex.begin, close_timeout=close_timeout) as (session, codex):
+        await begun(session, codex)
+        began = anyio.current_time()
+        report = await session.aclose(hurry=True)
+        took = round(anyio.current_time() - began, 3)
+    assert (took, report.interrupted_turns, report.lost_turns, report.ended_by_itself) == (seconds, ("U",), ("U",), False)

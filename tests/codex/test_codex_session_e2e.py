@@ -57,6 +57,7 @@ def unguarded(options: CodexOptions, **changes: Any) -> CodexOptions:
     return options.replace(approval_policy="untrusted", sandbox="danger-full-access", **changes)
 
 
+@pytest.mark.codex_versions
 async def test_a_prompt_is_answered(codex_options: CodexOptions, responses_api: FakeResponsesAPI) -> None:
     usage = replies.Usage(input_tokens=100, output_tokens=7, cache_read_input_tokens=40, reasoning_output_tokens=2)
     responses_api.replace([replies.text("Hello, world", chunks=["Hello", ", ", "world"], usage=usage), replies.text("again", usage=usage)])
@@ -89,6 +90,7 @@ async def test_the_text_comes_piece_by_piece(codex_options: CodexOptions, respon
 DECISIONS = {"accept": True, "accept_for_session": True, "decline": False, "cancel": False}
 
 
+@pytest.mark.codex_versions
 @pytest.mark.parametrize("decision", DECISIONS)
 async def test_an_approval_decides_whether_a_command_runs(
     codex_options: CodexOptions, responses_api: FakeResponsesAPI, codex_home: Any, decision: str
@@ -124,6 +126,7 @@ def plain(_: ApprovalRequest) -> Any:
     return "accept"
 
 
+@pytest.mark.codex_versions
 @pytest.mark.parametrize("callback", [None, unasked, nonsense, plain])
 async def test_an_approval_fails_closed(
     codex_options: CodexOptions, responses_api: FakeResponsesAPI, codex_home: Any, callback: Any
@@ -142,6 +145,7 @@ async def test_an_approval_fails_closed(
 PATCH = "*** Begin Patch\n*** Add File: made.txt\n+first line\n*** End Patch\n"
 
 
+@pytest.mark.codex_versions
 @pytest.mark.parametrize("decision", ["accept", "decline"])
 async def test_an_approval_decides_whether_files_change(
     codex_options: CodexOptions, responses_api: FakeResponsesAPI, codex_home: Any, decision: str
@@ -179,6 +183,7 @@ async def test_an_interrupt_ends_the_turn_and_the_thread_goes_on(codex_options: 
     assert after.text == "Hello, world"
 
 
+@pytest.mark.codex_versions
 async def test_an_interrupt_settles_a_question_for_approval(codex_options: CodexOptions, responses_api: FakeResponsesAPI) -> None:
     responses_api.replace([replies.exec_command("touch made-by-command"), replies.text("done")])
     asked, cancelled = anyio.Event(), anyio.Event()
@@ -226,6 +231,7 @@ async def test_an_interrupt_leaves_a_command_running_until_the_session_is_closed
     assert not is_running(pid)
 
 
+@pytest.mark.codex_versions
 async def test_a_thread_is_resumed_in_a_new_process_and_forked(codex_options: CodexOptions, responses_api: FakeResponsesAPI) -> None:
     responses_api.replace([replies.text("one"), replies.text("two"), replies.text("three")])
     async with talking(codex_options) as session:
@@ -335,6 +341,7 @@ async def test_two_threads_run_at_once_in_one_process(codex_options: CodexOption
     assert [result.thread_id for result in results] == [session.thread_id, other.thread_id]
 
 
+@pytest.mark.codex_needs("a steer cuts the answer short")
 async def test_a_turn_is_steered_and_a_prompt_during_it_is_folded_in(codex_options: CodexOptions, responses_api: FakeResponsesAPI) -> None:
     responses_api.replace([replies.gated("slow and more", chunks=["slow ", "and more"]), replies.text("steered", times=None)])
     async with talking(codex_options) as session:
@@ -379,6 +386,7 @@ async def test_closing_during_a_turn_interrupts_it_and_says_so(codex_options: Co
     assert await session.aclose() == report
 
 
+@pytest.mark.codex_needs("SIGTERM ends with code 0", when="15")
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 async def test_a_killed_process_raises_to_everything_that_waits(
     codex_options: CodexOptions, responses_api: FakeResponsesAPI, how: signal.Signals

@@ -12,10 +12,11 @@ from typing import Any
 import anyio
 import pytest
 from call_errors import Waits
+from codex_world import CodexHome
 
 import claude_transport as ct
 from claude_transport.backoff import Backoff
-from claude_transport.codex import CodexOptions
+from claude_transport.codex import CodexOptions, CodexSession
 from claude_transport.completion import partial_completion
 from claude_transport.protocol.messages import APIRetryMessage
 from claude_transport.testing import FakeResponsesAPI, replies
@@ -61,6 +62,50 @@ def processes_with(mark: str) -> list[int]:
     return found
 
 
+# ------------------------------------------------------------------------------------------------------------ nobody there
+
+
+def elsewhere(home: CodexHome, url: str) -> None:
+    """Let Codex look for its API at this address, and ask once."""
+    config = home.codex / "config.toml"
+    lines = [f'base_url = "{url}"' if line.startswith("base_url") else line for line in config.read_text("utf-8").splitlines()]
+    config.write_text("\n".join(lines).replace("request_max_retries = 1", "request_max_retries = 0"), "utf-8")
+
+
+@pytest.mark.parametrize("what", ["refused", "no such name", "no TLS"])
+async def test_an_api_that_cannot_be_reached_is_told_at_once(
+    codex_options: CodexOptions, codex_home: CodexHome, responses_api: FakeResponsesAPI, what: str
+) -> None:
+    """Codex asks again without an end, and says that it waits for the network. The call has an hour, and does not wait for it."""
+    elsewhere(
+        codex_home,
+        {
+            "refused": "http://127.0.0.1:1/v1",
+            "no such name": "http://nowhere.invalid/v1",
+            "no TLS": responses_api.url.replace("http:", "https:") + "/v1",
+        }[what],
+    )
+    with pytest.raises(ct.errors.APIFailed) as caught:
+        await ask(codex_options, timeout=3600, retry=ct.RetryPolicy.none())
+    assert (caught.value.code, caught.value.category, caught.value.retryable) == ("result.connection_failed", "transport", True)
+    assert str(caught.value.__cause__) == "Connection failed: error sending request"
+    there = partial_completion(caught.value)
+    assert there is not None
+    assert (there.text, there.attempts, there.exit_code) == ("", 1, 0)
+
+
+async def test_a_turn_of_a_session_ends_too_when_the_api_cannot_be_reached(codex_options: CodexOptions, codex_home: CodexHome) -> None:
+    elsewhere(codex_home, "http://127.0.0.1:1/v1")
+    found = []
+    with anyio.fail_after(120):
+        async with CodexSession(ct.SubprocessTransport(codex_options)) as session:
+            for prompt in ("One", "Two"):
+                result = await (await session.send(prompt)).result()
+                assert result.error is not None
+                found.append((result.status, type(result.error), result.error.code))
+    assert found == [("failed", ct.errors.APIFailed, "result.connection_failed")] * 2
+
+
 # ---------------------------------------------------------------------------------------------------------------- the answer
 
 
@@ -87,6 +132,7 @@ async def test_s1_10_an_answer_of_codex_has_everything_that_one_of_claude_has(
     assert block.to_dict() == {"type": "text", "text": "Hello there."}
 
 
+@pytest.mark.codex_needs("the system prompt is the first instruction")
 async def test_the_arguments_reach_codex(codex_options: CodexOptions, responses_api: FakeResponsesAPI, tmp_path: Path) -> None:
     blocks = [
         {"type": "text", "text": "What is this?"},
@@ -105,6 +151,7 @@ async def test_the_arguments_reach_codex(codex_options: CodexOptions, responses_
     assert any(str(part.get("image_url", "")).startswith("data:image/png;base64,") for part in said)
 
 
+@pytest.mark.codex_needs("the system prompt is the first instruction")
 async def test_without_a_system_prompt_codex_has_its_own(codex_options: CodexOptions, responses_api: FakeResponsesAPI) -> None:
     await ask(codex_options)
     (request,) = responses_api.conversation
@@ -231,6 +278,7 @@ async def test_s1_10_a_failure_has_the_class_code_and_ladder_that_it_has_with_cl
     assert isinstance(found.result, ct.ResultMessage)
 
 
+@pytest.mark.codex_needs("a passing limit is asked for again")
 async def test_a_limit_that_passes_is_a_retry_and_no_failure(
     codex_options: CodexOptions, responses_api: FakeResponsesAPI, waits: Waits
 ) -> None:
@@ -319,7 +367,9 @@ async def test_a_codex_that_is_not_there_is_told_as_for_claude(waits: Waits) -> 
         await ask(CodexOptions(codex_path="/nowhere/codex"), sleep=waits)
     assert (
         str(caught.value)
-        == "Codex CLI not found. Install Codex, or name its program with codex_path or CODEX_CLI_PATH. (transport=cli, category=transport)"
+        == "Codex CLI not found. Install Codex, or name its program with codex_path or CODEX_CLI_PATH. Reason: codex_path names "
+        "'/nowhere/codex', which does not exist. Correct codex_path, or leave it out, so that the program is searched for. "
+        "(transport=cli, category=transport)"
     )
     assert caught.value.searched
     assert waits.seconds == []
@@ -355,7 +405,8 @@ async def test_an_answer_that_ignores_the_schema_is_the_same_error_as_with_claud
     assert caught.value.code == code
     there = partial_completion(caught.value)
     assert there is not None
-    assert (there.text, waits.seconds) == (said, [])
+    assert (there.text, there.text_blocks, there.structured_output, waits.seconds) == ("", (), None, [])
+    assert [event.text for event in there.events if isinstance(event, ct.AssistantMessage)] == [said]
 
 
 # ------------------------------------------------------------------------------------------------------------------ who answers

@@ -13,7 +13,7 @@ from call_errors import Waits
 import claude_transport as ct
 from claude_transport.codex import CodexOptions
 from claude_transport.completion import partial_completion
-from claude_transport.completion.classification import Detail
+from claude_transport.protocol.diagnosis import Detail
 from claude_transport.protocol.messages import APIRetryMessage
 from claude_transport.testing import CodexReply, CodexScenario, FakeCodex, steps
 from claude_transport.testing.codex_scenario import Fail, Retry, RunCommand, Say
@@ -134,6 +134,28 @@ async def test_a_retry_of_codex_itself_is_an_event_and_no_attempt(codex: Make, w
     assert sum(isinstance(event, APIRetryMessage) for event in stream.completion.events) == 1
 
 
+async def test_an_api_that_cannot_be_reached_is_told_at_once_and_not_after_the_timeout(codex: Make, waits: Waits) -> None:
+    """Codex waits for the network without an end. The words are those of the real one."""
+    waiting = Retry(
+        {"responseStreamDisconnected": {"httpStatusCode": None}},
+        message="Reconnecting... waiting for network",
+        details="Connection failed: error sending request",
+    )
+    options, fake = codex(waiting, Say("never", gate="never opened"))
+    with pytest.raises(ct.errors.APIFailed) as caught:
+        await ask(options, sleep=waits)
+    assert (caught.value.code, caught.value.category, caught.value.retryable) == ("result.connection_failed", "transport", True)
+    assert str(caught.value) == (
+        "The API could not be reached. Check the network and the proxy, then try again. "
+        "Reason: Connection failed: error sending request (transport=cli, category=transport)"
+    )
+    assert str(caught.value.__cause__) == "Connection failed: error sending request"
+    assert waits.follow([1])
+    there = partial_completion(caught.value)
+    assert there is not None
+    assert (there.text, there.attempts, len(fake.calls())) == ("", 2, 2)
+
+
 async def test_a_stream_whose_answer_begins_otherwise_ends_with_an_error(codex: Make, waits: Waits) -> None:
     options, fake = codex(Say("Hello", cut=True), Retry("other"), Say("Bye"))
     pieces: list[str] = []
@@ -153,12 +175,12 @@ async def test_a_process_that_dies_without_having_used_a_tool_is_started_again(c
     assert caught.value.exit_code == 3
     assert (
         str(caught.value) == "codex ended before it had answered. Its exit code and the end of its standard error say why. "
-        "(transport=cli, category=transport)"
+        "Reason: codex ended with exit code 3 (transport=cli, category=transport)"
     )
     assert waits.follow([1])
     there = partial_completion(caught.value)
     assert there is not None
-    assert (there.text, there.attempts, there.exit_code) == ("I was about to", 2, 3)
+    assert (there.text, there.text_blocks, there.attempts, there.exit_code) == ("", (), 2, 3)
     assert len(fake.calls()) == 2
 
 
@@ -195,7 +217,9 @@ async def test_a_refused_request_has_a_fixed_sentence(codex: Make, waits: Waits)
     options, _ = codex(scenario=CodexScenario(answers={"turn/start": refusal}))
     with pytest.raises(ct.ControlError) as caught:
         await ask(options, sleep=waits)
-    assert str(caught.value) == "codex refused a control request. The cause says why. (transport=cli, category=control)"
+    assert str(caught.value) == (
+        "codex refused a control request. The cause says why. Reason: secret words of the other side (transport=cli, category=control)"
+    )
     assert "secret words" in str(caught.value.__cause__)
     assert waits.seconds == []
 

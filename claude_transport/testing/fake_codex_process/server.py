@@ -85,7 +85,9 @@ class Server:
         """Play until the end of input, and exit."""
         stage, scenario = self.stage, self.stage.scenario
         try:
+            stage.input.held = True
             self._play(scenario["startup"])
+            stage.input.held = False
             if scenario["script"] is not None:
                 Replay(stage).run(scenario["script"])
             else:
