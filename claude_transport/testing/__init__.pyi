@@ -26,7 +26,7 @@ from claude_transport.testing.mock_claude import MockClaude as MockClaude
 from claude_transport.testing.scenario import Answer as Answer
 from claude_transport.testing.scenario import Rule as Rule
 from claude_transport.testing.scenario import Scenario as Scenario
-from claude_transport.testing.scenario import ScriptedTurn as ScriptedTurn
+from claude_transport.testing.steps import ScriptedTurn as ScriptedTurn
 from claude_transport.testing.store_conformance import STORE_CLAUSES as STORE_CLAUSES
 from claude_transport.testing.store_conformance import StoreClause as StoreClause
 from claude_transport.testing.store_conformance import run_store_conformance as run_store_conformance

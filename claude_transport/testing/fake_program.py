@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from claude_transport.errors import UsageError
+from claude_transport.errors import ConfigurationError, UsageError
 
 
 class FakeCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +53,8 @@ class FakeProgram:
     """A private directory with a scenario, a program that plays it, and the journal of its runs."""
 
     def __init__(self, scenario: msgspec.Struct, *, name: str, player: Path, record_env: Sequence[str], python: str) -> None:
+        if isinstance(record_env, str):
+            raise ConfigurationError(f"{type(self).__name__}: record_env is a list of names, not a text", option="record_env")
         self._name = name
         self._directory = Path(tempfile.mkdtemp(prefix=f"fake-{name}-"))
         # bound to the class, not to self: the files of `FakeClaude(…).command` must outlive that object

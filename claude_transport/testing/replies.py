@@ -138,7 +138,7 @@ def thinking_block(thinking: str, *, signature: str = "ZmFrZQ==") -> Block:
     return {"type": "thinking", "thinking": thinking, "signature": signature}
 
 
-def tool_use_block(name: str, *, input: Mapping[str, Any] | None = None, id: str | None = None) -> Block:  # noqa: A002 - wire names
+def tool_use_block(name: str, input: Mapping[str, Any] | None = None, *, id: str | None = None) -> Block:  # noqa: A002 - wire names
     """Make a tool call for `message()`; without `id` each answer gets a new one."""
     block: Block = {"type": "tool_use", "name": name, "input": dict(input or {})}
     return {**block, "id": id} if id else block

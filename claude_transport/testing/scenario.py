@@ -14,51 +14,45 @@ from typing import Any
 import msgspec
 
 from claude_transport.errors import ConfigurationError
+from claude_transport.testing.checked import Checked, check_not_negative, own_fields
 from claude_transport.testing.steps import (
     AnswerRecorded,
     Assistant,
     AwaitInput,
     AwaitSignal,
-    Emit,
     EmitRecorded,
     Hang,
     Result,
+    ScriptedTurn,
     Stderr,
     Step,
+    StepLike,
     Text,
     ToolUse,
+    TurnLike,
+    respell_steps,
+    respell_turn,
 )
-from claude_transport.testing.wire import result
-
-
-class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Base of all parts of a scenario."""
-
-
-class _Steps(_Struct, frozen=True):
-    steps: Sequence[Step] = ()
-
-
-class ScriptedTurn(_Steps, frozen=True, kw_only=True):
-    """How the fake CLI answers one user message, or several merged ones: it plays `steps` in order.
-
-    Before them it sends the message `system/init`, as the CLI does in every turn; with `init=False` it does not.
-    """
-
-    init: bool = True
-
 
 Turn = ScriptedTurn  # its name until `claude_transport.Turn`, the handle on a prompt, was a public name, too
 
 
-class Rule(_Struct, frozen=True, kw_only=True):
-    """Makes a `Scenario` answer every prompt that contains the text `contains`, in upper or lower case, with `turn`."""
+class Rule(Checked, frozen=True, kw_only=True):
+    """Makes a `Scenario` answer every prompt that contains the text `contains`, in upper or lower case, with `turn`.
+
+    `turn` is a `ScriptedTurn`, its steps, or the text of the answer.
+    """
 
     contains: str
-    turn: ScriptedTurn
+    turn: TurnLike
+
+    @classmethod
+    def respell(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields with a `ScriptedTurn` in place of a text or a list of steps."""
+        return {**given, "turn": respell_turn(given["turn"], where="Rule.turn")}
 
 
-class Answer(_Struct, frozen=True, kw_only=True):
+class Answer(Checked, frozen=True, kw_only=True):
     """How the fake CLI answers the host's control requests of one subtype. It is a value of `Scenario(answers=…)`.
 
     First the steps `before` are played (a real CLI sends an MCP `initialize` there, recording 06a). Then `delay` seconds pass, the answer
@@ -73,21 +67,29 @@ class Answer(_Struct, frozen=True, kw_only=True):
     error_code: str | None = None
     never: bool = False
     delay: float = 0.0
-    before: Sequence[Step] = ()
-    after: Sequence[Step] = ()
+    before: Sequence[StepLike] = ()
+    after: Sequence[StepLike] = ()
+
+    @classmethod
+    def respell(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields with steps in place of messages and raw lines."""
+        return respell_steps(given, "before", "after")
+
+    def __post_init__(self) -> None:
+        check_not_negative("Answer", "delay", self.delay)
 
 
 ECHO = ScriptedTurn((Text("{{prompt}}"), Result()))
 
 
-class Scenario(_Struct, frozen=True, kw_only=True):
+class Scenario(Checked, frozen=True, kw_only=True):
     """Says everything that a `FakeClaude` does: which turn answers which prompt, how it answers control requests, and how it ends.
 
     Args:
         rules: the first rule whose text is in a user message answers it.
         replies: otherwise the next of these turns answers it.
         otherwise: answers when no rule fits and all replies are used. By default it repeats the prompt.
-        startup: steps to play before the fake reads its stdin.
+        startup: steps to play before the fake reads its stdin; one that waits for input begins to read.
         at_eof: steps to play after the end of input and of the last turn, such as a late transcript flush or a `Hang`.
         answers: the answer for a control request, by its subtype, instead of the usual one.
         script: one list of steps that replaces all of the above.
@@ -98,23 +100,36 @@ class Scenario(_Struct, frozen=True, kw_only=True):
         version: the CLI version in the fake's answers.
         seed: the start of the sequence of ids. The same seed gives the same ids.
 
+    A turn is a `ScriptedTurn`, its steps, or the text of the answer.
+
     Raises:
-        ConfigurationError: `chunk_size` is below 1.
+        ConfigurationError: names the field that does not exist, is given without its name, or has a wrong value.
     """
 
-    replies: Sequence[ScriptedTurn] = ()
+    replies: Sequence[TurnLike] = ()
     rules: Sequence[Rule] = ()
-    otherwise: ScriptedTurn = ECHO
-    startup: Sequence[Step] = ()
+    otherwise: TurnLike = ECHO
+    startup: Sequence[StepLike] = ()
     answers: Mapping[str, Answer] = msgspec.field(default_factory=dict)
-    at_eof: Sequence[Step] = ()
-    script: Sequence[Step] | None = None
+    at_eof: Sequence[StepLike] = ()
+    script: Sequence[StepLike] | None = None
     exit_code: int | None = None
     chunk_size: int | None = None
     merge_queued: bool = True
     model: str = "claude-opus-5-5"
     version: str = "2.1.329"
     seed: int = 0
+
+    @classmethod
+    def respell(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields with turns in place of texts and lists of steps, and steps in place of messages and raw lines."""
+        given = respell_steps(given, "startup", "at_eof", "script")
+        if isinstance(given.get("replies"), (list, tuple)):
+            turns = tuple(respell_turn(turn, where=f"Scenario.replies[{place}]") for place, turn in enumerate(given["replies"]))
+            given["replies"] = turns
+        if "otherwise" in given:
+            given["otherwise"] = respell_turn(given["otherwise"], where="Scenario.otherwise")
+        return given
 
     def __post_init__(self) -> None:
         if self.chunk_size is not None and self.chunk_size < 1:
@@ -131,19 +146,20 @@ class Scenario(_Struct, frozen=True, kw_only=True):
 
         `chunks` are the pieces in which the text is streamed when the host has asked for partial messages.
         """
-        return cls(otherwise=ScriptedTurn((Text(text, chunks=chunks), Result())), **changes)
+        return cls(**own_fields("Scenario.text", changes, otherwise=ScriptedTurn((Text(text, chunks=chunks), Result()))))
 
     @classmethod
-    def turns(
-        cls, turns: Sequence[ScriptedTurn | Sequence[Step | Mapping[str, Any]] | str], *, init: bool = True, **changes: Any
-    ) -> Scenario:
+    def turns(cls, turns: Sequence[TurnLike], *, init: bool = True, **changes: Any) -> Scenario:
         """Return a scenario that answers each user message with the next item of `turns`, and repeats the prompt when all are used.
 
         An item is a `ScriptedTurn`, its steps, or the text of the answer. A message in place of a step (`assistant("…")`, `result("…")`) is
-        sent with the ids of this session. `init=False` leaves `system/init` out of turns that are made of steps or texts. `changes` are
-        further fields of the scenario.
+        sent with the ids of this session, bytes in place of a step are a raw line. `init=False` leaves `system/init` out of turns that are
+        made of steps or texts. `changes` are further fields of the scenario.
         """
-        return cls(replies=tuple(_as_turn(turn, init=init) for turn in turns), **changes)
+        if not isinstance(turns, (list, tuple)):
+            raise ConfigurationError(f"Scenario.turns takes a list of turns, not {type(turns).__name__}", option="turns")
+        replies = tuple(respell_turn(turn, where=f"Scenario.turns[{place}]", init=init) for place, turn in enumerate(turns))
+        return cls(**own_fields("Scenario.turns", changes, replies=replies))
 
     @classmethod
     def simulated(cls, *, pace: float = 0.03) -> Scenario:
@@ -179,32 +195,6 @@ class Scenario(_Struct, frozen=True, kw_only=True):
             return msgspec.json.decode(data, type=cls)
         except msgspec.MsgspecError as error:
             raise ConfigurationError(f"not a scenario: {error}", option="scenario") from error
-
-
-def _as_turn(turn: ScriptedTurn | Sequence[Step | Mapping[str, Any]] | str, *, init: bool) -> ScriptedTurn:
-    if isinstance(turn, ScriptedTurn):
-        return turn
-    if isinstance(turn, str):
-        return ScriptedTurn((Text(turn), Result()), init=init)
-    return ScriptedTurn(tuple(_as_step(step) if isinstance(step, Mapping) else step for step in turn), init=init)
-
-
-_OF_THE_SESSION = frozenset({"session_id", "uuid"})
-_FIELDS_OF_RESULT = ("subtype", "is_error", "terminal_reason", "stop_reason", "api_error_status", "errors")
-
-
-def _as_step(message: Mapping[str, Any]) -> Step:
-    """Return the step that sends a message, with ids of the fake. A result also ends the turn, so it is a step of its own.
-
-    What `result()` has filled in is left to the fake, which counts costs and turns.
-    """
-    if message.get("type") != "result":
-        return Emit({key: value for key, value in message.items() if key not in _OF_THE_SESSION})
-    fields = {"terminal_reason": None, **{name: message[name] for name in _FIELDS_OF_RESULT if name in message}}
-    filled_in = result(subtype=message.get("subtype", "success"))
-    known = {*_OF_THE_SESSION, *_FIELDS_OF_RESULT, "type", "result"}
-    extra = {key: value for key, value in message.items() if key not in known and value != filled_in.get(key)}
-    return Result(text=message.get("result"), extra=extra, **fields)
 
 
 GREETING = (

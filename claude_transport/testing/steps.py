@@ -1,4 +1,4 @@
-"""The steps of a `Scenario`: one frozen struct for each thing that a fake claude can do. They reach its process as JSON.
+"""The steps of a `Scenario`, and `ScriptedTurn`, a list of them. Each is a frozen struct, and reaches the fake's process as JSON.
 
 Strings in `Emit.message`, `Text.text`, `ToolUse`, `Request.request` and `WriteFile` may contain placeholders, which the process replaces:
 `{{session_id}}`, `{{uuid}}` (a new one each time), `{{user_uuid}}`, `{{user_uuids}}`, `{{prompt}}`, `{{excerpt}}` (the prompt, at
@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
 from claude_transport.errors import ConfigurationError
+from claude_transport.testing.checked import Checked, check_not_negative
+from claude_transport.testing.wire import result, terminal_reason
 
 __all__ = [
     "AnswerRecorded",
@@ -44,6 +46,7 @@ __all__ = [
     "OnSignal",
     "Request",
     "Result",
+    "ScriptedTurn",
     "Stderr",
     "StderrFlood",
     "Step",
@@ -56,26 +59,32 @@ __all__ = [
 ]
 
 
-def check_not_negative(step: str, field: str, value: float | None) -> None:
-    if value is not None and value < 0:
-        raise ConfigurationError(f"{step}.{field} must not be negative, got {value!r}", option=field)
-
-
 def _known_signal(step: str, name: str) -> None:
     if not name.startswith("SIG") or name.startswith("SIG_") or not hasattr(signal, name):
         raise ConfigurationError(f"{step}: this system has no signal called {name!r}; use a name such as 'SIGTERM'", option="name")
 
 
-class BaseStep(msgspec.Struct, frozen=True, tag_field="step", forbid_unknown_fields=True):
+class BaseStep(Checked, frozen=True, tag_field="step", forbid_unknown_fields=True):
     """Base of all steps. As JSON, a step is `{"step": "<name>", …}`."""
+
+    @classmethod
+    def respell(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields with steps in place of messages and raw lines."""
+        return respell_steps(given, "steps", "on_success", "on_deny", "on_error")
 
 
 class _Data(BaseStep, frozen=True):
-    data: bytes
+    data: RawBytes
+
+    @classmethod
+    def respell(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields with a text as its UTF-8 bytes."""
+        data = given.get("data")
+        return {**given, "data": data.encode("utf-8", "surrogatepass")} if isinstance(data, str) else given
 
 
 class EmitRaw(_Data, frozen=True, tag="emit_raw", kw_only=True):
-    """Write exactly these bytes to stdout: half a line, invalid UTF-8, anything.
+    """Write exactly these bytes to stdout: half a line, invalid UTF-8, anything. A text is written as UTF-8.
 
     They are written `chunk_size` bytes at a time, with `pause` seconds between two writes.
     """
@@ -257,11 +266,20 @@ class Text(_Text, frozen=True, tag="text", kw_only=True):
 
 
 class _Content(BaseStep, frozen=True):
-    content: Sequence[Mapping[str, Any]]
+    content: Content
+
+    @classmethod
+    def respell(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields with a text as one content block."""
+        content = given.get("content")
+        return {**given, "content": [{"type": "text", "text": content}]} if isinstance(content, str) else given
 
 
 class Assistant(_Content, frozen=True, tag="assistant", kw_only=True):
-    """Send one API message with these content blocks, each in its own `assistant` frame. Every frame gets the keys of `extra`."""
+    """Send one API message with these content blocks, each in its own `assistant` frame. Every frame gets the keys of `extra`.
+
+    A text is one block.
+    """
 
     model: str | None = None
     extra: Mapping[str, Any] = msgspec.field(default_factory=dict)
@@ -269,6 +287,7 @@ class Assistant(_Content, frozen=True, tag="assistant", kw_only=True):
 
 class _Tool(BaseStep, frozen=True):
     name: str
+    input: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
 class ToolUse(_Tool, frozen=True, tag="tool_use", kw_only=True):
@@ -279,17 +298,34 @@ class ToolUse(_Tool, frozen=True, tag="tool_use", kw_only=True):
     result.
     """
 
-    input: Mapping[str, Any] = msgspec.field(default_factory=dict)
     output: str = ""
     is_error: bool = False
     ask: bool | None = None
     description: str = ""
 
 
-class Result(BaseStep, frozen=True, tag="result", kw_only=True):
-    """Send the frame that ends a turn. `text` defaults to the last text. `cost_usd` is the cost of this turn; the frame has the sum."""
-
+class _Ending(BaseStep, frozen=True):
     text: str | None = None
+
+    @classmethod
+    def respell(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields with what follows from the others, as in `claude_transport.testing.result()`."""
+        subtype, said = given.get("subtype", "success"), given.get("text")
+        succeeds = subtype == "success"
+        is_error = given.get("is_error", not succeeds)
+        follows = {"is_error": is_error, "terminal_reason": terminal_reason(subtype, is_error=is_error)}
+        if not succeeds and said:
+            follows["errors"] = (said,)
+        return {**follows, **given}
+
+
+class Result(_Ending, frozen=True, tag="result", kw_only=True):
+    """Send the frame that ends a turn. `text` defaults to the last text. `cost_usd` is the cost of this turn; the frame has the sum.
+
+    With a `subtype` other than `success`, `is_error` is True unless it is given, and `text` is the error. A turn without a `Result` ends
+    with one (see `ScriptedTurn`).
+    """
+
     subtype: str = "success"
     is_error: bool = False
     terminal_reason: str | None = "completed"
@@ -318,9 +354,9 @@ class Request(_Request, frozen=True, tag="request", kw_only=True):
     does not wait for the answer.
     """
 
-    on_success: Sequence[Step] = ()
-    on_deny: Sequence[Step] = ()
-    on_error: Sequence[Step] = ()
+    on_success: Sequence[StepLike] = ()
+    on_deny: Sequence[StepLike] = ()
+    on_error: Sequence[StepLike] = ()
     wait: bool = True
     timeout: float | None = None
 
@@ -330,13 +366,18 @@ class Request(_Request, frozen=True, tag="request", kw_only=True):
         check_not_negative("Request", "timeout", self.timeout)
 
     @classmethod
-    def can_use_tool(cls, tool_name: str, *, input: Mapping[str, Any], **branches: Any) -> Request:  # noqa: A002 - the wire's word
+    def can_use_tool(
+        cls,
+        tool_name: str,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the wire's word
+        **branches: Any,
+    ) -> Request:
         """A permission question (recording 04a)."""
         body = {
             "subtype": "can_use_tool",
             "tool_name": tool_name,
             "display_name": tool_name,
-            "input": input,
+            "input": {} if input is None else input,
             "permission_suggestions": [],
             "tool_use_id": "{{tool_use_id}}",
         }
@@ -373,7 +414,7 @@ class Request(_Request, frozen=True, tag="request", kw_only=True):
 class OnSignal(SignalStep, frozen=True, tag="on_signal", kw_only=True):
     """Play these steps when the signal comes, then end the process (exit code `128 + signal`, unless a step sets another)."""
 
-    steps: Sequence[Step] = ()
+    steps: Sequence[StepLike] = ()
 
 
 class AwaitInput(BaseStep, frozen=True, tag="await_input", kw_only=True):
@@ -431,3 +472,80 @@ Step = (
     | EmitRecorded
     | AnswerRecorded
 )
+
+if TYPE_CHECKING:  # what may be written; the fields hold the narrower type
+    StepLike: TypeAlias = Step | Mapping[str, Any] | bytes
+    TurnLike: TypeAlias = "ScriptedTurn | Sequence[StepLike] | str"
+    Content: TypeAlias = Sequence[Mapping[str, Any]] | str
+    RawBytes: TypeAlias = bytes | str
+else:
+    StepLike = Step
+    Content = Sequence[Mapping[str, Any]]
+    RawBytes = bytes
+
+
+class _Steps(Checked, frozen=True):
+    steps: Sequence[StepLike] = ()
+
+    @classmethod
+    def respell(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields with steps in place of messages and raw lines."""
+        return respell_steps(given, "steps")
+
+
+class ScriptedTurn(_Steps, frozen=True, kw_only=True):
+    """How the fake CLI answers one user message, or several merged ones: it plays `steps` in order.
+
+    A step may also be a message of `claude_transport.testing` (`assistant("…")`), which is sent with the ids of the fake's session, or
+    bytes, which are one raw line.
+
+    Before the steps the fake sends the message `system/init`, as the CLI does in every turn; with `init=False` it does not. After them it
+    sends a `Result()`, unless a step has sent one; with `result=False` it does not, and the turn never ends.
+    """
+
+    init: bool = True
+    result: bool = True
+
+
+if not TYPE_CHECKING:
+    TurnLike = ScriptedTurn
+
+
+def respell_steps(given: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Return the fields with a step in place of each message and raw line in the lists of these names."""
+    lists = {name: given[name] for name in names if isinstance(given.get(name), (list, tuple))}
+    return {**given, **{name: tuple(_respell_step(step) for step in steps) for name, steps in lists.items()}}
+
+
+def respell_turn(turn: Any, *, where: str, init: bool = True) -> ScriptedTurn:
+    """Return the turn that a text, a list of steps, or a `ScriptedTurn` stands for; `where` names its place in errors."""
+    if isinstance(turn, ScriptedTurn):
+        return turn
+    if isinstance(turn, str):
+        return ScriptedTurn((Text(turn),), init=init)
+    if isinstance(turn, (list, tuple)):
+        return ScriptedTurn(tuple(turn), init=init)
+    raise ConfigurationError(f"{where}: {type(turn).__name__} is not a ScriptedTurn, a list of steps, or a text", option=where)
+
+
+_OF_THE_SESSION = frozenset({"session_id", "uuid"})
+_FIELDS_OF_RESULT = ("subtype", "is_error", "terminal_reason", "stop_reason", "api_error_status", "errors")
+
+
+def _respell_step(step: Any) -> Any:
+    """Return the step that sends a message or a raw line; anything else is returned as it is.
+
+    A message gets the ids of the fake. A result also ends the turn, so it is a step of its own. What `result()` has filled in is left to
+    the fake, which counts costs and turns.
+    """
+    if isinstance(step, (bytes, bytearray)):
+        return EmitRaw(bytes(step) if step.endswith(b"\n") else bytes(step) + b"\n")
+    if not isinstance(step, Mapping):
+        return step
+    if step.get("type") != "result":
+        return Emit({key: value for key, value in step.items() if key not in _OF_THE_SESSION})
+    fields = {"terminal_reason": None, **{name: step[name] for name in _FIELDS_OF_RESULT if name in step}}
+    filled_in = result(subtype=step.get("subtype", "success"))
+    known = {*_OF_THE_SESSION, *_FIELDS_OF_RESULT, "type", "result"}
+    extra = {key: value for key, value in step.items() if key not in known and value != filled_in.get(key)}
+    return Result(text=step.get("result"), extra=extra, **fields)

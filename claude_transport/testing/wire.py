@@ -18,10 +18,7 @@ MODEL = "claude-opus-5-5"
 SESSION_ID = "00000000-0000-4000-8000-000000000000"
 """The session of all messages that are made here, unless they say otherwise."""
 
-_REASONS: Mapping[str, dict[str, str]] = {
-    "error_max_turns": {"terminal_reason": "max_turns"},
-    "error_max_budget_usd": {"terminal_reason": "budget_exhausted"},
-}
+_REASONS = {"error_max_turns": "max_turns", "error_max_budget_usd": "budget_exhausted"}
 
 
 def assistant(content: str | Sequence[Mapping[str, Any]], *, parent_tool_use_id: str | None = None, **fields: Any) -> dict[str, Any]:
@@ -94,7 +91,15 @@ def result(
         "uuid": str(uuid4()),
     }
     if is_success:
-        frame |= {"api_error_status": api_error_status, "result": text, "terminal_reason": "api_error" if failed else "completed"}
+        frame |= {"api_error_status": api_error_status, "result": text}
     else:
-        frame |= {"errors": [text] if text else [], **_REASONS.get(subtype, {})}
-    return {**frame, **fields}
+        frame["errors"] = [text] if text else []
+    reason = terminal_reason(subtype, is_error=failed)
+    return {**frame, **({} if reason is None else {"terminal_reason": reason}), **fields}
+
+
+def terminal_reason(subtype: str, *, is_error: bool) -> str | None:
+    """Return the `terminal_reason` that the CLI gives to such a result, or None where it gives none."""
+    if subtype == "success":
+        return "api_error" if is_error else "completed"
+    return _REASONS.get(subtype)

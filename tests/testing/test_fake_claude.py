@@ -755,7 +755,7 @@ async def test_emitted_frames_get_their_placeholders_and_ids() -> None:
     async with playing(steps(Emit(message), bare, exact)) as (host, _):
         await host.say("hello", uuid=ONE)
         frames, _, _ = await host.end()
-        first, second, third = frames[3:]
+        first, second, third = frames[3:6]
         assert (first["n"], first["who"], first["said"], first["odd"]) == (0, f"<{ONE}>", "hello", "{{nothing}}")
         assert first["session_id"] == frames[2]["session_id"]
         assert first["uuid"]
@@ -831,7 +831,8 @@ async def test_a_good_result_after_a_bad_one_exits_with_0() -> None:
 
 
 async def test_a_turn_may_end_without_a_result_and_the_process_with_any_code() -> None:
-    async with playing(Scenario.turns([[Init(), Text("and then")]], init=False, exit_code=9)) as (host, _):
+    turn = ScriptedTurn([Init(), Text("and then")], init=False, result=False)
+    async with playing(Scenario.turns([turn], exit_code=9)) as (host, _):
         await host.say("x")
         frames, _, code = await host.end()
         assert shapes(frames) == ["system/init", "assistant"]
@@ -1008,6 +1009,7 @@ async def test_the_simulated_claude_is_labelled_quotes_the_prompt_and_costs_noth
 def test_the_simulated_claude_never_plans_to_take_longer_than_a_second_and_a_half() -> None:
     scenario = Scenario.simulated()
     for turn in (scenario.otherwise, *(rule.turn for rule in scenario.rules)):
+        assert isinstance(turn, ScriptedTurn)
         assert sum(step.at_most or 0.0 for step in turn.steps if isinstance(step, Text)) < 1.5
 
 

@@ -39,6 +39,8 @@ def say_init(stage: Stage, _step: Step | None = None) -> None:
 
 def _emit(stage: Stage, step: Step) -> None:
     message = stage.fill(step["message"])
+    if stage.turn is not None and message.get("type") == "result":
+        stage.turn.has_result = True
     if step["complete"]:
         stage.emit(message)
     else:
@@ -50,11 +52,11 @@ def _emit_raw(stage: Stage, step: Step) -> None:
 
     data = binascii.a2b_base64(step["data"])
     pause = (lambda: time.sleep(step["pause"])) if step["pause"] else None
-    stage.output.write(data, chunk_size=step["chunk_size"], pause=pause)
+    stage.emit_raw(data, chunk_size=step["chunk_size"], pause=pause)
 
 
 def _noise(stage: Stage, step: Step) -> None:
-    stage.output.write(f"{step['text']}\n".encode())
+    stage.emit_raw(f"{step['text']}\n".encode())
 
 
 def _big_line(stage: Stage, step: Step) -> None:
@@ -134,6 +136,7 @@ def _wait_for_input(stage: Stage, step: Step) -> None:
         inputs = stage.turn.inputs if stage.turn is not None else []
         return any(got == kind and subtype in (None, got_subtype) for got, got_subtype in inputs) or stage.input.ended
 
+    stage.input.held = False
     stage.wait(None, seen)
 
 

@@ -7,7 +7,7 @@ import signal
 
 from .control import answer_request
 from .play import DEEDS, play, say_init
-from .speech import end_aborted_turn
+from .speech import PLAIN_RESULT, end_aborted_turn, say_result
 from .stage import Signalled, Stage, Turn, TurnAborted, encode
 from .stdio import open_scenario
 
@@ -45,7 +45,9 @@ class Session:
 
     def _play(self) -> None:
         stage = self.stage
+        stage.input.held = True
         play(stage, stage.scenario["startup"])
+        stage.input.held = False
         if stage.scenario["script"] is not None:
             Replay(stage).run(stage.scenario["script"])
             return
@@ -94,6 +96,8 @@ class Session:
             if "--replay-user-messages" in stage.argv:
                 self._replay(messages)
             play(stage, scripted["steps"])
+            if scripted["result"] and not turn.has_result:
+                say_result(stage, PLAIN_RESULT)
         except TurnAborted as aborted:
             end_aborted_turn(stage, aborted)
         stage.turn = None

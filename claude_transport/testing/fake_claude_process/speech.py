@@ -17,6 +17,20 @@ INVALID_ANSWER = (
     "The canUseTool callback returned an invalid permission result. Expected {behavior: 'allow', updatedInput?: object} or "
     "{behavior: 'deny', message: string}. updatedPermissions may hold at most 4096 updates, rules and directories in all."
 )
+PLAIN_RESULT: dict[str, Any] = {  # what `steps.Result()` is, as a test compares
+    "step": "result",
+    "text": None,
+    "subtype": "success",
+    "is_error": False,
+    "terminal_reason": "completed",
+    "stop_reason": "end_turn",
+    "api_error_status": None,
+    "errors": [],
+    "input_tokens": 12,
+    "output_tokens": 7,
+    "cost_usd": 0.000188,
+    "extra": {},
+}
 STREAM_CLOSED = "AbortError: Tool permission stream closed before response received"  # recording 20k
 REJECTED = (
     "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit, the new_string was NOT "
@@ -144,6 +158,8 @@ def say_result(stage: Stage, step: dict[str, Any]) -> None:
     stage.emit(result_frame(stage, step))
     stage.results += 1
     stage.failed = bool(step["is_error"])
+    if turn is not None:
+        turn.has_result = True
     if turn is not None and not turn.finished:
         turn.finished = True
         stage.change_state("idle")
@@ -232,6 +248,7 @@ def ask(stage: Stage, body: dict[str, Any], *, wait: bool = True, timeout: float
     stage.emit({"type": "control_request", "request_id": request_id, "request": body})
     if not wait:
         return {"subtype": "success"}
+    stage.input.held = False
     answered = stage.wait(timeout, lambda: request_id in stage.answers or stage.input.ended)
     stage.pending.pop(request_id, None)
     if request_id in stage.answers:

@@ -54,6 +54,8 @@ class Turn:
         self.answer: Any = None
         self.inputs: list[tuple[str, str | None]] = []
         self.finished = False
+        self.has_result = False  # also one that was sent as a message or a raw line
+        self.raw = b""
         self.marked: set[str] = set()
         for message in messages:
             self.adopt(message)
@@ -151,6 +153,13 @@ class Stage:
         self.output.write(encode(frame))
         self.raise_signal()
 
+    def emit_raw(self, data: bytes, **how: Any) -> None:
+        """Write bytes as they are, and notice a result among the lines of the turn."""
+        if self.turn is not None and not self.turn.has_result:
+            *lines, self.turn.raw = (self.turn.raw + data).split(b"\n")
+            self.turn.has_result = any(is_result(line) for line in [*lines, self.turn.raw])
+        self.output.write(data, **how)
+
     def lifecycle(self, uuid: Any, state: str) -> None:
         if isinstance(uuid, str):
             self.emit({"type": "command_lifecycle", "command_uuid": uuid, "state": state})
@@ -247,6 +256,16 @@ class Stage:
         """End as the CLI does on invalid input: a line on stderr, exit code 1, nothing on stdout (recordings 18a, 18h)."""
         self.errors.write(f"{text}\n".encode())
         self.exit(1)
+
+
+def is_result(line: bytes) -> bool:
+    if b'"result"' not in line:
+        return False
+    try:
+        frame = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(frame, dict) and frame.get("type") == "result"
 
 
 def excerpt(text: str, size: int = 200) -> str:

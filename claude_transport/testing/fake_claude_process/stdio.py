@@ -71,13 +71,15 @@ class Input:
     def __init__(self, fd: int) -> None:
         self.ended: bool = False
         self.stopped = False
+        self.held: bool = False
+        """True while the steps of the start are played: nothing is read, unless a step waits for input."""
         self._pipe = ThreadedPipe(fd) if os.name == "nt" else SelectedPipe(fd)
         self._buffer = bytearray()
         self._searched = 0
 
     def receive(self, timeout: float | None) -> bool:
         """Wait up to `timeout` seconds for more bytes. Returns False when none came; after the end of input it sleeps that long."""
-        if self.ended or self.stopped:
+        if self.ended or self.stopped or self.held:
             time.sleep(3600 if timeout is None else timeout)
             return False
         chunk = self._pipe.read(timeout)
