@@ -43,11 +43,13 @@ def parse(argv: Sequence[str]) -> SimpleNamespace | None:
 
     Raises:
         click.UsageError: The command line is wrong.
-        click.exceptions.Exit: `--help` or `--version` was given, and has been printed.
+        click.exceptions.Exit: `--help`, `help` or `--version` was given, and has been printed.
     """
     with program.make_context(PROGRAM, list(argv), terminal_width=_help_width()) as context:
         values: SimpleNamespace | None = program.invoke(context)
-        return values
+    if values is not None and values.command == "help":
+        return parse([*([values.topic] if values.topic else ()), "--help"])
+    return values
 
 
 def explain_mistake(mistake: click.UsageError) -> tuple[str, str]:
@@ -58,19 +60,21 @@ def explain_mistake(mistake: click.UsageError) -> tuple[str, str]:
         return f"{command.name} has no option {mistake.option_name}.", _nearest(mistake.option_name, options)
     if isinstance(mistake, _UnknownCommand):
         nearest = _nearest(mistake.words[0], [str(known.name) for known in COMMANDS])
-        asked = "" if mistake.words[0].startswith("-") else f"To ask that: {PROGRAM} ask {shlex.quote(' '.join(mistake.words))}"
+        may_be_a_prompt = command is program and not mistake.words[0].startswith("-")
+        asked = f"To ask that: {PROGRAM} ask {shlex.quote(' '.join(mistake.words))}" if may_be_a_prompt else ""
         return f"there is no command {mistake.words[0]!r}.", nearest or asked
     if isinstance(mistake, _TooManyWords):
         what = f"ask takes one prompt, and got {len(mistake.words)} words."
         return what, f"Put the prompt in quotes: {PROGRAM} ask {shlex.quote(' '.join(mistake.words))}"
-    return mistake.format_message(), ""
+    return " ".join(mistake.format_message().split()), ""  # click puts the choices on lines of their own
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:
     import difflib  # only after a mistake
 
-    close = difflib.get_close_matches(word, [*known], n=1)
-    return f"Did you mean {close[0]}?" if close else ""
+    dashes = "--" if word.startswith("-") else ""  # what all options have makes none of them alike
+    close = difflib.get_close_matches(word.lstrip("-"), [each.lstrip("-") for each in known], n=1)
+    return f"Did you mean {dashes}{close[0]}?" if close else ""
 
 
 def help_text() -> str:
@@ -123,7 +127,7 @@ class _Explained(click.Command):
         with formatter.section("Examples"):
             for example in self.manual.examples:
                 formatter.write_text(example)
-        _write_section(formatter, "Exit codes", self.manual.exit_codes)
+        _write_section(formatter, "Exit codes", (*self.manual.exit_codes, NO_READER))
         _write_section(formatter, "Environment", self.manual.environment)
         _write_section(formatter, "Files", self.manual.files)
 
@@ -132,6 +136,9 @@ def _write_section(formatter: click.HelpFormatter, title: str, rows: Rows) -> No
     with formatter.section(title):
         formatter.write_dl(rows, col_max=min(24, formatter.width // 3))
 
+
+NO_READER: Final = ("141", "what reads the output has ended, as in `| head -1`")
+"""The exit code that every command has."""
 
 _GROUPS: Final[dict[click.Parameter, str]] = {}
 """The heading in the help of each option that is not simply under "Options"."""
@@ -190,6 +197,19 @@ class Program(_Explained, click.Group):
         if args[0] not in self.commands and not ctx.resilient_parsing and not args[0].startswith("-"):
             raise _UnknownCommand(args, ctx)
         return super().resolve_command(ctx, args)
+
+
+def _known_command(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Raise `click.UsageError` for a word that is no command."""
+    if value is not None and value not in program.commands and not ctx.resilient_parsing:
+        raise _UnknownCommand([value], ctx)
+    return value
+
+
+def _complete_commands(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(name, help=command.short_help) for name, command in program.commands.items() if name.startswith(incomplete)]
 
 
 class Place(click.Argument):
@@ -366,8 +386,17 @@ def _one_agent(what: str) -> list[click.Option]:
     ]
 
 
-def _timeout(what: str) -> click.Option:
-    return _option("--timeout", **_SECONDS, metavar="SECONDS", help=f"stop {what} after this time, with exit code 1 (default: never)")
+def _timeouts(what: str) -> list[click.Option]:
+    """The options of `ask` and `record` that say how long a run may take, and its end."""
+    return [
+        _option("--timeout", **_SECONDS, metavar="SECONDS", help=f"stop {what} after this time, with exit code 1 (default: never)"),
+        _option(
+            "--close-timeout",
+            **_SECONDS,
+            metavar="SECONDS",
+            help="end the agent within this time (default: 1 when the time is over or you interrupt, else up to 10)",
+        ),
+    ]
 
 
 def _doors() -> list[click.Option]:
@@ -495,6 +524,7 @@ def _limits() -> list[click.Option]:
         _option("--max-sessions", **_COUNT, default=16, metavar="N", help="sessions of one token at the same time"),
         _option("--max-total-sessions", **_COUNT, default=64, metavar="N", help="sessions of all tokens at the same time"),
         _option("--drain-timeout", **_SECONDS, default=30.0, metavar="SECONDS", help="how long a drain waits for running turns to end"),
+        _option("--close-timeout", **_SECONDS, default=5.0, metavar="SECONDS", help="end a claude within this time"),
     ]
 
 
@@ -755,6 +785,15 @@ MANUAL: Final[Mapping[str, Manual]] = {
         files=_NO_FILES,
         exit_codes=(("0", "it worked"), ("1", "the output could not be written"), ("2", "wrong usage")),
     ),
+    "help": Manual(
+        summary="explain a command, as its --help does",
+        description="Print what a command does: its options, examples, exit codes, and the environment variables and files that it uses. "
+        "Without a command, list all commands.",
+        examples=("claude-transport help", "claude-transport help ask"),
+        environment=(_COLUMNS, _TRACEBACK),
+        files=_NO_FILES,
+        exit_codes=(("0", "it worked"), ("1", "the output could not be written"), ("2", "there is no such command")),
+    ),
 }
 """The manual of each command; that of the whole program is under an empty name."""
 
@@ -766,7 +805,7 @@ COMMANDS: Final = (
             _offline(),
             _every_message(),
             *_under("Claude", _claude()),
-            *_under("Run", [*_agent(), *_run(), _transport("ask through claude, or the Messages API with a key"), _timeout("the run")]),
+            *_under("Run", [*_agent(), *_run(), _transport("ask through claude, or the Messages API with a key"), *_timeouts("the run")]),
         ],
     ),
     Command(
@@ -778,7 +817,7 @@ COMMANDS: Final = (
             _cli_path(),
             _backend(),
             *_colours(),
-            _switch("-v", "--verbose", help="also list where claude was searched for"),
+            _switch("-v", "--verbose", help="also list where claude and codex were searched for"),
             _transport("report where `ask` with this choice would go"),
             _option("--timeout", **_SECONDS, default=60.0, metavar="SECONDS", help="stop the test after this time"),
             _option("--broker", metavar="URL", help="examine the broker of a fleet, and no claude"),
@@ -863,7 +902,7 @@ COMMANDS: Final = (
             _offline(),
             _every_message(),
             *_under("Claude", _claude()),
-            *_under("Run", [*_one_agent("whom to ask"), *_run(), _timeout("all prompts together")]),
+            *_under("Run", [*_one_agent("whom to ask"), *_run(), *_timeouts("all prompts together")]),
         ],
         fixed={"transport": "cli"},
     ),
@@ -905,6 +944,19 @@ COMMANDS: Final = (
         "completion",
         [Place("shell", metavar="SHELL", type=click.Choice(SHELLS), help="the shell that will read the script: bash, zsh or fish")],
     ),
+    Command(
+        "help",
+        [
+            Place(
+                "topic",
+                metavar="[COMMAND]",
+                required=False,
+                callback=_known_command,
+                shell_complete=_complete_commands,
+                help="the command to explain (default: the whole program)",
+            )
+        ],
+    ),
 )
 
 program: Final = Program(
@@ -916,8 +968,14 @@ program: Final = Program(
 )
 """The whole program. Invoking it returns what `parse()` returns."""
 program.manual = MANUAL[""]
-click.version_option(package_name="claude-transport", prog_name=PROGRAM, message="%(prog)s %(version)s", help="print the version and exit")(
-    program
-)
+click.version_option(
+    None,
+    "-V",
+    "--version",
+    package_name="claude-transport",
+    prog_name=PROGRAM,
+    message="%(prog)s %(version)s",
+    help="print the version and exit",
+)(program)
 for _command in (program, *COMMANDS):
     click.help_option("-h", "--help", help="print this help and exit")(_command)

@@ -31,16 +31,15 @@ from claude_transport.app.terminal import choose_look, is_terminal, one_line, op
 from claude_transport.client.questions import Allow, CallbackContext, Deny
 from claude_transport.completion.call import announce, stream
 from claude_transport.completion.classification import classify_result, with_address
-from claude_transport.completion.completion import Completion
+from claude_transport.completion.completion import Completion, partial_completion
 from claude_transport.completion.readiness import PreflightReport, find_config_dir, preflight
 from claude_transport.completion.resolution import AgentChoice, AgentKind
-from claude_transport.errors import CLINotFoundError, ConfigurationError, MissingResult
+from claude_transport.errors import ClaudeTransportError, CLINotFoundError, ConfigurationError, MissingResult
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.one_shot import OneShot, query
 from claude_transport.printable import printable
 from claude_transport.protocol.envelope import DecodeFailure, Message, OversizedMessage, encode_message
 from claude_transport.protocol.messages import AssistantMessage, InitMessage, ResultMessage
-from claude_transport.streams.process import DEFAULT_CLOSE_TIMEOUT
 from claude_transport.transport import Transport
 from claude_transport.transports.subprocess import SubprocessTransport
 
@@ -50,10 +49,6 @@ if TYPE_CHECKING:
 NOTICE: Final = "simulated: no Claude was asked, the answer is made up on this machine"
 PACE: Final = 0.03
 """Seconds before each word of the simulated Claude."""
-HURRIED_EXIT: Final = 1.0
-"""Seconds that claude gets to end by itself after `--timeout`. Without `--timeout`, `query()` decides."""
-HURRIED_CLOSE: Final = 1.5
-"""Seconds after that in which claude is ended. A user who sets a limit does not want to wait much longer than that."""
 _TOOL_LINE_PATIENCE: Final = 0.5
 """Seconds to wait until the line about a tool call is shown, before the question about it. With `--json` there is no such line."""
 _MAX_NAME: Final = 80
@@ -164,8 +159,7 @@ async def _ask(args: SimpleNamespace, prompt: str | list[str], around: Callable[
         if chosen.resolution is not None:
             announce(chosen.resolution, payer=chosen.payer, say=partial(_announce, face))
         on_stderr = partial(face.say, style="dim") if args.verbose else None
-        close_timeout = DEFAULT_CLOSE_TIMEOUT if args.timeout is None else HURRIED_CLOSE
-        transport: Transport = SubprocessTransport(options, on_stderr=on_stderr, close_timeout=close_timeout)
+        transport: Transport = SubprocessTransport(options, on_stderr=on_stderr)
         if around is not None:
             transport = around(transport)
         return await run_interruptibly(partial(_converse, args, prompt, transport, face), give_up=transport.close)
@@ -255,9 +249,8 @@ def _wants_summary(args: SimpleNamespace) -> bool:
 async def _converse(args: SimpleNamespace, prompt: str | list[str], transport: Transport, face: Face) -> int:
     reader = AnswerReader()
     asker = PermissionAsker(face, Keyboard(sys.stdin, sys.stderr), on_refusal=reader.silenced.add)
-    patience = 5.0 if args.timeout is None else HURRIED_EXIT
     said = prompt if isinstance(prompt, str) else _each(prompt)
-    conversation = query(said, transport=transport, exit_timeout=patience, can_use_tool=asker.can_use_tool)
+    conversation = query(said, transport=transport, close_timeout=args.close_timeout, can_use_tool=asker.can_use_tool)
     started = time.monotonic()
     face.waiting("starting claude")
     try:
@@ -324,6 +317,7 @@ class _StreamedAnswer:
             transport="cli" if agent == "codex" else "api",
             agent=agent,
             timeout=math.inf if args.timeout is None else args.timeout,
+            close_timeout=args.close_timeout,
             options=options.replace(cli_path=None),
             codex=_codex_options(args) if agent == "codex" else None,
             on_event=self._note,
@@ -343,6 +337,11 @@ class _StreamedAnswer:
         try:
             await while_ticking(self._show_words, self._face.on_tick)
             await self._conclude(self._stream.completion)
+        except ClaudeTransportError as error:
+            failed = partial_completion(error)
+            if self._args.json and failed is not None:
+                await self._show_events(failed)
+            raise
         finally:
             with anyio.CancelScope(shield=True):
                 await self._stream.aclose()
@@ -369,8 +368,7 @@ class _StreamedAnswer:
 
     async def _conclude(self, completion: Completion) -> None:
         if self._args.json:
-            for message in completion.events:
-                await self._face.raw(encode_message(message).rstrip(b"\n"))
+            await self._show_events(completion)
             return
         if not completion.text:
             await self._face.show(Remark(text="the answer is empty"))
@@ -382,6 +380,10 @@ class _StreamedAnswer:
             priced = completion.agent == "claude-code"
             line = summarize(result, model=completion.model or "", seconds=completion.duration, look=self._face.look, priced=priced)
             self._face.say(line, style="dim")
+
+    async def _show_events(self, completion: Completion) -> None:
+        for message in completion.events:
+            await self._face.raw(encode_message(message).rstrip(b"\n"))
 
 
 class Keyboard:

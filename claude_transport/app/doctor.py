@@ -29,9 +29,10 @@ from claude_transport.client.query import Query
 from claude_transport.codex.configuration import find_codex_home
 from claude_transport.codex.credentials import describe_codex_credentials
 from claude_transport.codex.discovery import find_codex
+from claude_transport.codex.features import CODEX_RANGE
 from claude_transport.codex.options import CodexOptions
 from claude_transport.completion.readiness import LoginStatus, find_config_dir, preflight, read_login_status, read_user_settings
-from claude_transport.completion.resolution import CHOICES, MATRIX, TransportChoice
+from claude_transport.completion.resolution import CHOICES, MATRIX, NO_CLI, NO_KEY, NOTHING, TransportChoice
 from claude_transport.errors import (
     ClaudeTransportError,
     CLINotFoundError,
@@ -133,6 +134,7 @@ class CodexFinding(msgspec.Struct, frozen=True, kw_only=True):
     source: str | None = None
     searched: tuple[str, ...] = ()
     version: str | None = None
+    version_note: str = ""
     home: str | None = None
     credential: CredentialReport | None = None
     problem: str = ""
@@ -342,12 +344,13 @@ def _find_codex() -> CodexFinding:
     except (CLINotFoundError, NotExecutableError) as error:
         searched = error.searched if isinstance(error, CLINotFoundError) else ()
         return CodexFinding(searched=searched, problem=str(error).partition("\n")[0])
-    home = find_codex_home(os.environ)
+    home, found = find_codex_home(os.environ), read_cli_version(cli)
     return CodexFinding(
         path=cli.path,
         source=cli.source,
         searched=cli.searched,
-        version=read_cli_version(cli),
+        version=found,
+        version_note=_codex_version_note(found),
         home=None if home is None else str(home),
         credential=describe_codex_credentials(CodexOptions(), os.environ),
     )
@@ -362,6 +365,15 @@ def _version_note(found: str | None) -> str:
     if parse_version(found) == parse_version(TESTED_VERSION):
         return "the newest one that this library was tested with"
     return f"in the supported range, {OLDEST_CLI} to {NEWEST_CLI}"
+
+
+def _codex_version_note(found: str | None) -> str:
+    if found is None:
+        return "not known before it runs"
+    outside = CODEX_RANGE.note(found)
+    if outside is not None:
+        return f"outside the supported range: {outside}"
+    return f"in the supported range, {CODEX_RANGE.oldest} to {CODEX_RANGE.newest}"
 
 
 def examine_paths(
@@ -586,18 +598,17 @@ class ReportLines:
         paid = []
         if report is not None:
             paid = [_PAID_BY_CODEX[report.payer] if report.name is None else f"{report.name}; {_PAID_BY[report.payer]}", *report.notes]
-        version = f"version {found.version or 'not known before it runs'}, found by {found.source}"
-        yield from self._entry("codex", visible(found.path), version, *paid)
+        known = f"{found.version}, {found.version_note}" if found.version else found.version_note
+        yield from self._entry("codex", visible(found.path), f"found by {found.source}", f"version {known}", *paid)
 
     def paths(self, found: PathFinding) -> Iterator[str]:
         """Yield where a call would go, who would pay for it there, and where the other choices would go."""
         chosen = _PATHS[found.kind] if found.ok else "nowhere"
-        reason = found.problem or found.reason
-        others = "; ".join(f"{choice}: {_cell(*cell)}" for choice, cell in found.cells.items())
-        there = f"{'a' if found.api_key else 'no'} key, {'a' if found.cli else 'no'} claude"
+        reason = found.reason if found.ok else found.problem
+        choices = [f"`--transport {choice}` {_cell(*cell)}" for choice, cell in found.cells.items()]
         paid = f"{found.credential or 'no credential known'}; {_PAID_BY[found.payer]}"
         said = () if found.logged_in is None else (f"claude says that it is {'' if found.logged_in else 'not '}logged in",)
-        yield from self._entry("path", f"{chosen}: {reason}", paid, *said, f"with {there}: {others}")
+        yield from self._entry("path", f"{chosen}: {reason}", paid, *said, *choices)
 
     def environment(self, found: EnvironmentFinding) -> Iterator[str]:
         """Yield the names of the variables that a session would inherit, lose and get."""
@@ -659,9 +670,12 @@ class ReportLines:
         return self._look.paint(text, style)
 
 
+_WHY_NOT: Final = {NO_CLI: "no claude was found", NO_KEY: "there is no API key", NOTHING: "there is neither a claude nor an API key"}
+
+
 def _cell(kind: str | None, code: str | None) -> str:
-    where = {"cli": "claude", "api": "the API", None: "nothing"}[kind]
-    return f"{where}, fails [{code}]" if code else where
+    """Say where one choice goes, or why it fails."""
+    return f"goes {_PATHS[kind]}" if code is None else f"fails, because {_WHY_NOT[code]} [{code}]"
 
 
 def _listed(what: str, names: Iterable[str]) -> str:

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Iterator
 from typing import Final
 
+from claude_transport.app.wording import in_program_words
 from claude_transport.errors import (
     APIFailed,
     AuthenticationError,
@@ -46,6 +47,8 @@ EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_MODEL: Final = 3
 EXIT_INTERRUPTED: Final = 130
+EXIT_NO_READER: Final = 141
+"""The reader of stdout has gone (`| head -1`): 128 and SIGPIPE, as a shell reports for a program that the signal has ended."""
 
 NO_ANSWER: Final = "Allow more time with --timeout; `claude-transport doctor` says if the agent works at all."
 """What to do after `--timeout`."""
@@ -113,26 +116,30 @@ def _split(error: BaseException) -> tuple[str, str]:
     """Return the first sentence of the message, which says what happened and why, and the rest, which says what to do."""
     if not isinstance(error, ClaudeTransportError):
         return printable(f"unexpected {type(error).__name__}: {str(error).partition(chr(10))[0]}"), ""
-    text = printable(_SUFFIX.sub("", str(error))).strip()  # details for logs; here the code says the same
-    if isinstance(error, CLINotFoundError) and error.advice and error.advice in text:
-        return text.replace(error.advice, "").strip(), error.advice
+    text = printable(_SUFFIX.sub("", _message_of(error))).strip()  # details for logs; here the code says the same
+    advice = error.advice if isinstance(error, CLINotFoundError) else ""
+    if isinstance(error, ConfigurationError | SpawnError):
+        text, advice = in_program_words(text), in_program_words(advice)
+    if advice and advice in text:
+        return text.replace(advice, "").strip(), advice
     parts = (_REMEDY_AFTER_PROSE if isinstance(error, CLIJSONDecodeError) else _SENTENCES).split(text, maxsplit=1)
     return parts[0] or type(error).__name__, "".join(parts[1:])
+
+
+def _message_of(error: ClaudeTransportError) -> str:
+    """Return the message without the reason, which has a line of its own."""
+    return str(error.args[0]) if error.args else ""
 
 
 def remedy_for(error: BaseException) -> str:
     """Return what to do about an error, or an empty string if nothing sensible is known."""
     if not isinstance(error, ClaudeTransportError):
         return f"This is a bug. {TRACEBACK}=1 shows where it happened; please report it."
-    said = re.sub(r"\b(cli|codex)_path\b", r"--\1-path", _split(error)[1])
+    said = in_program_words(_split(error)[1])
     if isinstance(error, RateLimited) and error.resets_at is not None:
         return f"The limit lifts at {error.resets_at.astimezone():%Y-%m-%d %H:%M %Z}."
     if isinstance(error, AuthFailed) and isinstance(error, ResultError) and _transport_of(error) == "api":
-        return (
-            _NO_KEY
-            if type(error.__cause__).__name__ == "CredentialsError"
-            else "Check ANTHROPIC_API_KEY, or use `--transport cli` with a login."
-        )
+        return _NO_KEY if _has_no_key(error) else "Check ANTHROPIC_API_KEY, or use `--transport cli` with a login."
     table = _CODEX_REMEDIES + _REMEDIES if _agent_of(error) == "codex" else _REMEDIES
     known = next((remedy for kind, remedy in table if isinstance(error, kind)), "")
     if said and not (known and isinstance(error, ResultError | ConnectTimeout)):
@@ -147,7 +154,7 @@ def hints_for(error: BaseException, *, verbose: bool = False) -> Iterator[str]:
         yield "Looked at:"
         yield from (f"  {printable(place)}" for place in dict.fromkeys(error.searched))
     if isinstance(error, (*_MODEL_SIDE, PromptTooLong)) and isinstance(error, ResultError):
-        said = getattr(error.result, "result", None) or _said_by_the_api(error)
+        said = _said_by_the_api(error) if _transport_of(error) == "api" else error.reason
         if said:
             yield f"{_speaker_of(error)} says: {printable(_without_secrets(said).strip().partition(chr(10))[0])}"
     tail = error.stderr_tail if isinstance(error, ProcessError | ConnectTimeout) else ""
@@ -159,6 +166,11 @@ def hints_for(error: BaseException, *, verbose: bool = False) -> Iterator[str]:
         yield remedy
     if isinstance(error, CLINotFoundError) and len(error.searched) > 1 and not verbose:
         yield "--verbose lists the places that were searched."
+
+
+def _has_no_key(error: ResultError) -> bool:
+    """Whether the API was not asked, because there was no key."""
+    return type(error.__cause__).__name__ == "CredentialsError"
 
 
 def _said_by_the_api(error: ResultError) -> str:
@@ -175,7 +187,7 @@ def _speaker_of(error: ClaudeTransportError) -> str:
 
 def _transport_of(error: BaseException) -> str:
     """Return the path of the call that failed."""
-    found = _SUFFIX.search(str(error))
+    found = _SUFFIX.search(_message_of(error) if isinstance(error, ClaudeTransportError) else "")
     return "cli" if found is None else found[1]
 
 

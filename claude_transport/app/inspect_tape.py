@@ -38,6 +38,8 @@ def run(args: SimpleNamespace) -> int:
 
     Raises `ConfigurationError` if the file is not a tape, or the page cannot be written.
     """
+    if args.html == "-" and args.json:
+        raise ConfigurationError("--html - and --json both write to stdout. Give one of them, or a FILE to --html.", option="html")
     look = choose_look(sys.stdout, sys.stderr, env=os.environ, plain=args.plain, no_color=args.no_color)
     name = Path(args.tape).name
     html: str | None = args.html

@@ -14,15 +14,22 @@ from typing import Final
 
 from claude_transport.app.failures import (
     COMPLETE_VARIABLE,
-    EXIT_FAILED,
     EXIT_INTERRUPTED,
+    EXIT_NO_READER,
     EXIT_OK,
     EXIT_USAGE,
     PROGRAM,
     report_failure,
     report_usage,
 )
-from claude_transport.app.standard_streams import last_flush, open_missing_streams, output_failure, told_as_output_failure, write_remark
+from claude_transport.app.standard_streams import (
+    last_flush,
+    open_missing_streams,
+    output_failure,
+    told_as_output_failure,
+    warnings_to_stderr,
+    write_remark,
+)
 from claude_transport.errors import ConfigurationError
 
 _INSTALL: Final = "pip install 'claude-transport[cli]'"
@@ -34,13 +41,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code. 0: it worked. 1: the run failed, or its output could not be written. 2: nothing was run, because of the usage, the
         configuration, or because there is nothing to run. 3: the model's side failed (credential, limits, API), after every retry.
-        130: interrupted.
+        130: interrupted. 141: the reader of the output has gone.
     """
     open_missing_streams()
     code = _run(sys.argv[1:] if argv is None else argv)
     lost = last_flush(sys.stdout)
     if lost is not None and code == EXIT_OK:
-        code = EXIT_FAILED if isinstance(lost, BrokenPipeError) else report_failure(output_failure(lost))
+        code = EXIT_NO_READER if isinstance(lost, BrokenPipeError) else report_failure(output_failure(lost))
     last_flush(sys.stderr)
     return code
 
@@ -55,7 +62,7 @@ def _run(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:  # before or after the event loop, which has its own handler
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        return EXIT_FAILED  # the reader of the output has gone
+        return EXIT_NO_READER
     except Exception as error:  # noqa: BLE001 - the last seam: users get one line, and a traceback only on request
         return report_failure(error)
 
@@ -84,7 +91,8 @@ def _run_with_click(argv: Sequence[str]) -> int:
         write_remark(help_text())
         return EXIT_USAGE
     try:
-        return _find_command(args.command)(args)
+        with warnings_to_stderr():
+            return _find_command(args.command)(args)
     except BrokenPipeError:
         raise
     except Exception as error:  # noqa: BLE001 - as in `_run()`, and here it is known what the user wants to see

@@ -69,7 +69,7 @@ class CodexRecording:
         return EXIT_OK
 
     async def _converse(self) -> None:
-        async with CodexSession(self._transport) as session:
+        async with CodexSession(self._transport, close_timeout=self._args.close_timeout) as session:
             results = []
             for prompt in self._prompts:
                 turn, found = await session.send(prompt), NewText()

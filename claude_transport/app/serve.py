@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +22,7 @@ from claude_transport.app.arguments import split_rules
 from claude_transport.app.event_loop import run_on
 from claude_transport.app.failures import EXIT_OK
 from claude_transport.app.standard_streams import write_out
-from claude_transport.errors import ConfigurationError
+from claude_transport.errors import ConfigurationError, WorkingDirectoryError
 from claude_transport.gateway.choices import DEFAULT_CHOICES
 from claude_transport.gateway.door import GatewayLimits, GatewayTokens
 from claude_transport.gateway.gateway import Gateway
@@ -59,6 +60,7 @@ def run(args: SimpleNamespace) -> int:
         "compression": args.compression,
         "allow_plaintext": args.allow_plaintext,
         "drain_timeout": args.drain_timeout,
+        "close_timeout": args.close_timeout,
         "observable": args.observable,
     }
     return run_on(args.backend, partial(_serve, args, settings))
@@ -68,13 +70,19 @@ async def _serve(args: SimpleNamespace, settings: GatewaySettings) -> int:
     with ExitStack() as stack:
         stack.enter_context(log_to_stderr(as_json=args.json, verbose=args.verbose))
         options = _codex_options(args) if args.agent == "codex" else _claude_options(args, stack)
-        _check_program(options)
+        check_place(options)
         await serve(options, on_started=_announce, **settings)
     return EXIT_OK
 
 
-def _check_program(options: ClaudeOptions | CodexOptions) -> None:
-    """Raise `CLINotFoundError` or `NotExecutableError` when no session could be started. Otherwise only the clients would learn of it."""
+def check_place(options: ClaudeOptions | CodexOptions) -> None:
+    """Raise `CLINotFoundError`, `NotExecutableError` or `WorkingDirectoryError` when no session could be started.
+
+    Otherwise only the clients would learn of it.
+    """
+    if options.cwd is not None and not Path(options.cwd).is_dir():
+        said = f"the working directory {os.fspath(options.cwd)!r} does not exist or is not a directory. Make it, or correct cwd."
+        raise WorkingDirectoryError(said)
     if isinstance(options, ClaudeOptions):
         find_cli(options.cli_path, env=os.environ)
     else:
@@ -146,14 +154,26 @@ def _ssl_context(args: SimpleNamespace) -> ssl.SSLContext | None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
+    given = f"--certificate {args.certificate}" + (f" and --key {args.key}" if args.key is not None else "")
+    needs = "a chain and its private key as PEM" if args.key is None else "a chain, and the private key of its certificate, as PEM"
+    with _used(given, needs, option="certificate"):
         context.load_cert_chain(args.certificate, args.key)
-        if args.client_ca is not None:
+    if args.client_ca is not None:
+        with _used(f"--client-ca {args.client_ca}", "a certificate as PEM", option="client_ca"):
             context.load_verify_locations(args.client_ca)
-            context.verify_mode = ssl.CERT_REQUIRED
-    except (OSError, ssl.SSLError) as exc:
-        raise ConfigurationError(f"the certificate cannot be used: {exc}", option="certificate") from exc
+        context.verify_mode = ssl.CERT_REQUIRED
     return context
+
+
+@contextmanager
+def _used(given: str, needs: str, *, option: str) -> Iterator[None]:
+    """A block that reads files which the command line names. Its errors become a `ConfigurationError`: OpenSSL's name no file."""
+    try:
+        yield
+    except ssl.SSLError as exc:
+        raise ConfigurationError(f"{given} cannot be used: it needs {needs} ({exc.reason or exc})", option=option) from exc
+    except OSError as exc:
+        raise ConfigurationError(f"{given} cannot be read: {exc.strerror or exc}", option=option) from exc
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -97,3 +98,19 @@ def last_flush(stream: TextIO) -> OSError | None:
     except ValueError:
         pass  # closed: there is nothing left to flush
     return None
+
+
+@contextlib.contextmanager
+def warnings_to_stderr() -> Iterator[None]:
+    """A block in which warnings of the library's log go to stderr, unless the command shows the log itself, or logging is configured."""
+    root = logging.getLogger()
+    if root.handlers:
+        yield
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setLevel(logging.WARNING)
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)

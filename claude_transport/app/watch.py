@@ -50,6 +50,8 @@ def _place(url: str, session: str | None) -> tuple[str, str | None]:
             url = ours + url.removeprefix(web)
     found = _PAGE.fullmatch(url)
     if found is None:
+        if session is None:
+            raise ConfigurationError("URL names no session: give --session ID, or the address of its live page", option="session")
         return url, session
     if session is not None and session != found["session"]:
         raise ConfigurationError("URL and --session name two different sessions. Give one of them.", option="session")

@@ -17,7 +17,7 @@ import anyio
 from claude_transport.app.arguments import split_rules
 from claude_transport.app.event_loop import run_on
 from claude_transport.app.failures import EXIT_OK
-from claude_transport.app.serve import log_to_stderr, read_tokens
+from claude_transport.app.serve import check_place, log_to_stderr, read_tokens
 from claude_transport.app.standard_streams import write_out
 from claude_transport.errors import ClaudeTransportError, ConfigurationError
 from claude_transport.gateway.choices import DEFAULT_CHOICES
@@ -68,9 +68,10 @@ async def _serve(args: SimpleNamespace, settings: dict[str, object]) -> int:
     with ExitStack() as stack:
         stack.enter_context(log_to_stderr(as_json=args.json, verbose=args.verbose))
         choices = DEFAULT_CHOICES.union(split_rules(args.choice)) if not args.no_choices else frozenset(args.choice)
+        options = _options(args, stack)
         worker = FleetWorker(
             **settings,  # type: ignore[arg-type] # the three values that may be secret
-            options=_options(args, stack),
+            options=options,
             name=args.name,
             capacity=args.capacity,
             labels=tuple(args.label),
@@ -82,6 +83,7 @@ async def _serve(args: SimpleNamespace, settings: dict[str, object]) -> int:
             metrics_host=args.metrics_host,
             hosts=args.host_name,
         )
+        check_place(options)
         await serve_until_signal(worker)
     return EXIT_OK
 
@@ -118,8 +120,10 @@ async def serve_until_signal(worker: FleetWorker) -> None:
 
     Raises:
         CLIConnectionError: the broker cannot be reached.
+        ClaudeTransportError: the name cannot be printed (`output.failed`).
+        BrokenPipeError: the reader of stdout has gone.
     """
-    failures: list[ClaudeTransportError] = []
+    failures: list[ClaudeTransportError | OSError] = []  # raised outside of the task group, which would wrap them
 
     async def serve() -> None:
         try:
@@ -140,8 +144,12 @@ async def serve_until_signal(worker: FleetWorker) -> None:
             tasks.start_soon(serve)
             tasks.start_soon(listen)
             if await _is_first(worker.started, asked):
-                write_out(worker.name)
-                await asked.wait()
+                try:
+                    write_out(worker.name)
+                except (ClaudeTransportError, BrokenPipeError) as exc:
+                    failures.append(exc)
+                else:
+                    await asked.wait()
                 await worker.drain()
             tasks.cancel_scope.cancel()
     if failures:

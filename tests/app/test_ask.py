@@ -225,7 +225,7 @@ def test_no_claude_is_exit_code_2_and_with_verbose_every_place_that_was_searched
     ran = program.run("ask", *options, "--cli-path", "/no/such/claude", "hi")
     assert ran.returncode == 2
     assert ran.stderr.decode().splitlines()[:1] == [
-        "claude-transport: the explicit path names '/no/such/claude', which does not exist. [exec.cli.binary_not_found]"
+        "claude-transport: --cli-path names '/no/such/claude', which does not exist. [exec.cli.binary_not_found]"
     ]
     assert (b"Looked at:\n    explicit path: /no/such/claude (not there)" in ran.stderr) == bool(options)
 
@@ -358,7 +358,7 @@ def test_a_reader_that_goes_away_ends_the_run_without_a_word(program: Program, p
         assert process.stdout is not None
         process.stdout.close()
         fake.open_gate("open")
-        assert process.wait(PATIENCE) == 1
+        assert process.wait(PATIENCE) == 141
         assert read_until(process.stderr, b"nothing more") == b""
     assert not is_alive(fake.calls()[0].pid)
 

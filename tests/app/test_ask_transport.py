@@ -79,6 +79,29 @@ async def test_json_of_the_api_ends_with_a_result_too(program: Program, backend:
 
 
 @pytest.mark.parametrize(
+    ("script", "exit_code", "code", "reported"),
+    [
+        (replies.error(400, message="Not like this."), 3, "result.invalid_request", "Not like this."),
+        (
+            replies.refusal("No."),
+            1,
+            "result.refusal",
+            "The model refused to answer. Change the prompt. (transport=api, category=api)",
+        ),
+    ],
+)
+async def test_json_of_an_api_that_fails_ends_with_a_result_that_reports_it(
+    program: Program, backend: str, script: Any, exit_code: int, code: str, reported: str
+) -> None:
+    async with FakeMessagesAPI(script) as api:
+        ran = await ask(program, api, "--json", "Well?", backend=backend)
+    last = json.loads(ran.stdout.splitlines()[-1])
+    assert ran.returncode == exit_code
+    assert f"[{code}]" in ran.stderr.decode()
+    assert (last["type"], last["subtype"], last["is_error"], last["result"]) == ("result", "success", True, reported)
+
+
+@pytest.mark.parametrize(
     ("status", "code", "said"),
     [
         (401, "exec.cli.auth_failed", "The credential is missing or was refused"),
@@ -111,7 +134,7 @@ async def test_what_only_a_claude_can_keep_to_is_refused_on_the_api(program: Pro
         ran = await ask(program, api, "--allowed-tools", "Bash", "hi", backend=backend)
         assert api.requests == []
     assert ran.returncode == 2
-    assert b"allowed_tools: only the CLI can do this" in ran.stderr
+    assert b"--allowed-tools: only the CLI can do this" in ran.stderr
 
 
 # -------------------------------------------------------------------------------------------------------------- the CLI
@@ -202,7 +225,12 @@ def test_the_doctor_tells_it_in_words_too(program: Program) -> None:
     text = " ".join(ran.stdout.decode().split())
     assert "path through the API: the default says auto, no claude was found, and there is an API key" in text
     assert "ANTHROPIC_API_KEY; the API account pays" in text
-    assert "with a key, no claude: auto: the API; cli: claude, fails [exec.cli.binary_not_found]; api: the API" in text
+    assert (
+        "`--transport auto` goes through the API "
+        "`--transport cli` fails, because no claude was found [exec.cli.binary_not_found] `--transport api` goes through the API"
+    ) in text
+    nothing = " ".join(program.run("doctor", "--offline", env=NO_CLAUDE).stdout.decode().split())
+    assert "`--transport auto` fails, because there is neither a claude nor an API key [config.no_auth_path]" in nothing
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the stand-in is a shell script")

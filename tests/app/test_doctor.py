@@ -148,6 +148,29 @@ def test_codex_is_found_not_run_and_its_payer_is_told(program: Program, tmp_path
     assert "auth.json; the API account pays" in said
 
 
+@pytest.mark.parametrize(
+    ("version", "note"),
+    [
+        ("0.160.1", "in the supported range, 0.150.1 to 0.169.0"),
+        ("0.120.0", "outside the supported range: older than 0.150.1, the oldest codex that this library talks to: "),
+        ("0.999.0", "outside the supported range: newer than 0.169.0, the newest codex that this library was tested with"),
+    ],
+)
+def test_the_version_of_codex_is_compared_with_the_supported_ones(program: Program, tmp_path: Path, version: str, note: str) -> None:
+    package = tmp_path / "node_modules" / "@openai" / "codex"
+    (package / "bin").mkdir(parents=True)
+    (package / "package.json").write_text(json.dumps({"name": "@openai/codex", "version": version}), "utf-8")
+    binary = package / "bin" / "codex"
+    binary.write_text("#!/bin/sh\nexit 3\n", "utf-8")
+    binary.chmod(0o755)
+    env = {"CODEX_CLI_PATH": str(binary)}
+    codex = examine(program, "--offline", env=env)["codex"]
+    assert codex["version"] == version
+    assert codex["version_note"].startswith(note)
+    said = " ".join(program.run("doctor", "--offline", env=env).stdout.decode().split())
+    assert f"version {version}, {note}" in said
+
+
 def test_a_machine_without_codex_is_fine(program: Program) -> None:
     report = examine(program, "--offline", env={"CODEX_CLI_PATH": "/no/such/codex"})
     assert (report["codex"]["path"], report["codex"]["credential"]) == (None, None)

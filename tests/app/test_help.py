@@ -6,6 +6,7 @@ import re
 import shlex
 
 import pytest
+from click.exceptions import Exit
 
 from claude_transport.app.arguments import MANUAL, parse, program
 from claude_transport.app.main import main
@@ -55,6 +56,12 @@ def test_every_example_in_the_help_can_be_read_by_the_program(command: str) -> N
             continue
         if "--" in arguments:
             arguments = arguments[: arguments.index("--")]
+        if command == "help":
+            with pytest.raises(Exit) as stopped:
+                parse(arguments)
+            assert stopped.value.exit_code == 0
+            read += 1
+            continue
         values = parse(arguments)
         assert values is not None
         assert values.command == command or not command

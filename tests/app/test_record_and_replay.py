@@ -13,8 +13,7 @@ from typing import IO
 import pytest
 from program_process import PATIENCE, Program, killed_at_the_end
 
-from claude_transport.app import ask
-from claude_transport.protocol.tape import Tape
+from claude_transport.protocol.tape import Tape, TapeRecord
 from claude_transport.testing.fake_claude import FakeClaude
 from claude_transport.testing.scenario import Scenario, Turn
 from claude_transport.testing.steps import Exit, Hang, Result, Text
@@ -110,12 +109,28 @@ def test_a_host_with_another_prompt_gets_the_recorded_answer(program: Program, t
     assert b'"type":"result"' in ran.stdout
 
 
+def test_replay_and_inspect_count_the_same_records(program: Program, tmp_path: Path) -> None:
+    recorded = [
+        ("in", b'{"type":"user","message":{"role":"user","content":"1"}}'),
+        ("note", b"withdrawn in 1"),
+        ("in", b'{"type":"user","message":{"role":"user","content":"2"}}'),
+        ("out", b'{"type":"keep_alive"}'),
+        ("note", b"out EOF"),
+        ("note", b"exit code 0"),
+        ("note", b"closed by host"),
+        ("in", b'{"type":"user","message":{"role":"user","content":"3"}}'),
+        ("note", b"withdrawn in 1"),
+    ]
+    path = tmp_path / "tape.ndjson"
+    Tape(records=[TapeRecord(float(index), way, said) for index, (way, said) in enumerate(recorded)]).write(path)  # type: ignore[arg-type]
+    assert json.loads(program.run("inspect", str(path), "--json").stdout)["records"] == len(recorded)
+    ran = program.run("replay", str(path))
+    assert ran.returncode == 2
+    assert ran.stderr.startswith(b"claude-transport: record 3 of 9: expected user ")
+
+
 def test_what_is_no_tape_is_exit_code_2(program: Program, tmp_path: Path) -> None:
     assert program.run("replay", str(tmp_path / "none")).returncode == 2
-
-
-def test_a_limit_of_time_leaves_claude_at_most_three_seconds_to_end() -> None:
-    assert ask.HURRIED_EXIT + ask.HURRIED_CLOSE <= 3
 
 
 def test_a_prompt_that_failed_fails_the_recording_whatever_becomes_of_the_next(program: Program, play: Play, tmp_path: Path) -> None:
@@ -168,7 +183,7 @@ def test_a_reader_that_goes_away_ends_a_recording(program: Program, play: Play, 
         assert process.stdout is not None
         process.stdout.close()
         fake.open_gate("open")
-        assert process.wait(PATIENCE) == 1
+        assert process.wait(PATIENCE) == 141
     assert len(Tape.read(tape)) > 0
 
 
@@ -199,7 +214,7 @@ def test_a_host_that_goes_away_ends_a_replay(program: Program, tmp_path: Path) -
         process.stdout.close()
         process.stdin.write(sent_by_the_host(tape))
         process.stdin.close()
-        assert process.wait(PATIENCE) == 1
+        assert process.wait(PATIENCE) == 141
 
 
 def read_until(stream: IO[bytes] | None, wanted: bytes) -> None:

@@ -132,10 +132,10 @@ async def test_a_second_signal_does_not_wait_for_the_turn(
     ("arguments", "said"),
     [
         ((), b"--listen"),
-        (("--listen", "tcp://0.0.0.0:0"), b"Pass tokens"),
+        (("--listen", "tcp://0.0.0.0:0"), b"Give --token-file or --token-env"),
         (("--listen", "tcp://127.0.0.1:0", "--token-env", "NOT_SET_ANYWHERE"), b"NOT_SET_ANYWHERE is not set"),
         (("--listen", "tls://127.0.0.1:0"), b"needs a certificate"),
-        (("--listen", "tls://127.0.0.1:0", "--certificate", "/nowhere"), b"the certificate cannot be used"),
+        (("--listen", "tls://127.0.0.1:0", "--certificate", "/nowhere"), b"--certificate /nowhere cannot be read"),
         (("--listen", "tcp://127.0.0.1:0", "--client-ca", "/nowhere"), b"need --certificate"),
         (("--listen", "tcp://127.0.0.1:0", "--choice", "moddel"), b"has no option moddel"),
     ],
@@ -145,3 +145,22 @@ def test_what_cannot_be_served_is_said_in_one_line(program: Program, arguments: 
     assert ran.returncode == 2
     assert said in ran.stderr
     assert b"Traceback" not in ran.stderr
+
+
+WRONG = {
+    "an empty model": (("--model", ""), "--model: is empty; leave it out [config.invalid]"),
+    "a rule that is two": (("--allowed-tools", "Bash(x"), "'Bash(x' is not one permission rule: give each rule as a separate item"),
+    "no directory": (("--cwd", "/no/such/place"), "the working directory '/no/such/place' does not exist or is not a directory"),
+}
+"""Options that no session could be started with, and what is said about them."""
+
+
+@pytest.mark.parametrize(("arguments", "said"), WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize("command", [("serve", "--listen", "tcp://127.0.0.1:0"), ("worker", "--broker", "redis://127.0.0.1:1")])
+def test_what_no_session_could_be_started_with_is_refused_at_the_start(
+    program: Program, command: tuple[str, ...], arguments: tuple[str, ...], said: str
+) -> None:
+    done = program.run(*command, "--offline", *arguments)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.decode().startswith("claude-transport: ")
+    assert said in done.stderr.decode()

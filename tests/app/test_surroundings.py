@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import signal
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from program_process import PATIENCE, Program
+from redis_server import redis_server
 
 from claude_transport.app.arguments import COMMANDS as ALL_COMMANDS
 from claude_transport.app.main import main
@@ -46,6 +48,13 @@ def tape(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tapes") / "tape.ndjson"
     assert Program(home).run("record", "-o", str(path), "--offline", "hi").returncode == 0
     return path
+
+
+@pytest.fixture(scope="module")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a broker."""
+    with redis_server(tmp_path_factory.mktemp("redis")) as url:
+        yield url
 
 
 class Place:
@@ -90,14 +99,41 @@ def test_what_cannot_be_written_to_stdout_is_a_failure_with_its_reason(place: Pl
 
 
 @EVERY_COMMAND
-def test_a_reader_that_has_gone_is_exit_code_1_and_no_complaint(place: Place, command: str) -> None:
+def test_a_reader_that_has_gone_is_the_exit_code_of_sigpipe_and_no_complaint(place: Place, command: str) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     ran = place.run(command, stdout=writer)
     os.close(writer)
-    assert ran.returncode == 1
+    assert ran.returncode == 128 + signal.SIGPIPE
     assert b"claude-transport:" not in ran.stderr
     assert b"Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("serve", "--offline", "--listen", "tcp://127.0.0.1:0"),
+        ("worker", "--offline", "--broker", "BROKER"),
+        ("sessions", "--broker", "BROKER"),
+        ("doctor", "--broker", "BROKER"),
+    ],
+    ids=lambda command: str(command[0]),
+)
+@pytest.mark.parametrize(("streams", "code"), [("gone", 128 + signal.SIGPIPE), (">/dev/full", 1)])
+def test_what_runs_for_long_ends_too_where_it_cannot_print(
+    program: Program, command: tuple[str, ...], streams: str, code: int, redis: str
+) -> None:
+    argv = [word.replace("BROKER", redis) for word in program.argv(*command)]
+    reader, writer = os.pipe()
+    os.close(reader)
+    shell = ["/bin/sh", "-c", f'exec "$@" {"" if streams == "gone" else streams}', "sh", *argv]
+    ran = subprocess.run(
+        shell, stdin=subprocess.DEVNULL, stdout=writer, stderr=subprocess.PIPE, env=program.env, timeout=PATIENCE, check=False
+    )
+    os.close(writer)
+    complaint = [] if streams == "gone" else ["claude-transport: cannot write to stdout: No space left on device [output.failed]"]
+    said = [line for line in ran.stderr.decode().splitlines() if "INFO" not in line]
+    assert (ran.returncode, said) == (code, complaint)
 
 
 @EVERY_COMMAND
