@@ -1,7 +1,8 @@
 """The client end of the control protocol: one conversation with a `claude` process, over any transport.
 
 The conversation: `Query` starts it, sends prompts, and closes it. `QueryOptions` are its keyword arguments as a type. `Turn` is one
-    prompt and its answer. `CloseReport`, `InterruptOutcome` and `ResumePoint` are what its methods return.
+    prompt and its answer. `SyncQuery` and `SyncTurn` do the same for programs without an event loop. `CloseReport`, `InterruptOutcome` and
+    `ResumePoint` are what their methods return.
 Callbacks: `Allow` and `Deny` answer `can_use_tool`. `HookMatcher` registers hook callbacks. `CallbackContext` is what each callback
     receives.
 Subagents: `split_by_parent` gives `Lanes`: one `Lane` of messages for the main conversation and one for each subagent.
@@ -18,6 +19,7 @@ from claude_transport.lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "client.blocking": "SyncQuery SyncTurn",
         "client.lanes": "Lane Lanes split_by_parent",
         "client.query": "Query QueryOptions",
         "client.questions": "Allow CallbackContext Deny HookMatcher",

@@ -1,5 +1,7 @@
 # Written by docs/generate_names.py from the table in __init__.py: do not edit.
 
+from claude_transport.client.blocking import SyncQuery as SyncQuery
+from claude_transport.client.blocking import SyncTurn as SyncTurn
 from claude_transport.client.lanes import Lane as Lane
 from claude_transport.client.lanes import Lanes as Lanes
 from claude_transport.client.lanes import split_by_parent as split_by_parent
@@ -35,6 +37,8 @@ __all__ = [
     "SdkMcpServer",
     "SdkMcpTool",
     "StallEvent",
+    "SyncQuery",
+    "SyncTurn",
     "Turn",
     "Watchdog",
     "create_sdk_mcp_server",

@@ -19,10 +19,22 @@ import anyio.lowlevel
 
 from claude_transport.alarm import Alarm
 from claude_transport.background import BackgroundTask, HostLoop, clock_here, is_being_cancelled_here, is_stopped_here
-from claude_transport.client.reports import CloseReport, ended_before_answer, guarded, raised_again, refuse_stray, translated
+from claude_transport.client.ending import TransportEnd
+from claude_transport.client.reports import (
+    CloseReport,
+    FirstFailure,
+    connect_guarded,
+    ended_before_answer,
+    guarded,
+    raised_again,
+    refuse_stray,
+    says_peer_is_gone,
+    tells_of_the_end,
+    translated,
+    translating,
+)
 from claude_transport.errors import (
     ClaudeTransportError,
-    CLIConnectionError,
     ConnectTimeout,
     ControlRequestFailed,
     ControlTimeout,
@@ -33,6 +45,7 @@ from claude_transport.errors import (
     TransportClosed,
     UsageError,
 )
+from claude_transport.loggers import logger_for
 from claude_transport.protocol.control import ControlResponse, encode_control_request
 from claude_transport.protocol.conversation import Conversation
 from claude_transport.streams.inflow import Flag, Wakeup
@@ -47,10 +60,10 @@ from claude_transport.transport import (
     read_lines_of,
 )
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 DEFAULT_CLOSE_TIMEOUT = 5.0
-"""Seconds that the conversation gets to end by itself when the query is closed. Then the transport is closed."""
+"""Seconds that the conversation gets to end by itself when the query is closed without haste. Then the transport is closed."""
 
 MAX_WAITING_BYTES = 64 * 2**20
 """Bytes of answers that may wait to be written, when the peer goes on asking and does not read."""
@@ -64,7 +77,7 @@ _BATCH_BYTES = 1 << 20
 _LAST_WRITE = 1.0
 """Seconds for the last line, after the conversation has ended."""
 
-_VERDICT_GRACE = 1.0
+VERDICT_GRACE = 1.0
 """Seconds that the reader gets to find out why a write failed. How the peer ended says more than a broken pipe."""
 
 _FAIRNESS = 128
@@ -144,7 +157,7 @@ class PendingRequest:
         while self.is_open and self._unwritten is None:
             await self._news.wait()
         if self._unwritten is not None:
-            with anyio.move_on_after(_VERDICT_GRACE):
+            with anyio.move_on_after(VERDICT_GRACE):
                 while self.is_open:
                     await self._news.wait()
             self.settle(self._unwritten)
@@ -219,7 +232,7 @@ class Connection:
     Args:
         transport: connected when it is not yet, and closed in the end.
         conversation: hands out the ids of requests.
-        close_timeout: seconds for the transport's own `close()`. After that, closing goes on without it.
+        end: closes the transport in its time.
     """
 
     __slots__ = (
@@ -227,19 +240,21 @@ class Connection:
         "_arrival",
         "_at_once",
         "_clock",
-        "_close_timeout",
         "_closed",
         "_connecting",
         "_connects_at_once",
         "_conversation",
         "_dropped_tasks",
         "_early",
+        "_end",
         "_ended_by_itself",
+        "_failure",
         "_given_up",
         "_in_flight",
         "_input_ended",
         "_is_ours",
         "_on_close_requested",
+        "_on_unwritten",
         "_pending",
         "_queue",
         "_start_writer",
@@ -264,16 +279,14 @@ class Connection:
         "writing",
     )
 
-    def __init__(self, transport: TransportLike, conversation: Conversation, *, close_timeout: float) -> None:
+    def __init__(self, transport: TransportLike, conversation: Conversation, *, end: TransportEnd) -> None:
         self._transport = transport
         self._conversation = conversation
-        self._close_timeout = close_timeout
+        self._end = end
         # A transport written for the official SDK expects text, and one message for each write: it may frame each of them.
         self._is_ours = isinstance(transport, Transport)
         self._connecting: anyio.CancelScope | None = None
-        self._connects_at_once = False
-        self._given_up = False
-        self._closed = False
+        self._connects_at_once = self._given_up = self._closed = False
 
         self.terms: SessionTerms = SessionTerms()
         """What the transport asks of the conversation, and what it wants to be told. Known after `attach()`."""
@@ -306,6 +319,8 @@ class Connection:
         self._start_writer: Callable[..., object] | None = None
         self._arrival = Wakeup()
         self._input_ended = False
+        self._failure = FirstFailure()
+        self._on_unwritten: Callable[[ClaudeTransportError], object] = _ignore
         self._unwritable: ClaudeTransportError | str = ""  # why no line can be written any more; a text becomes an error when it is needed
         self._writing_over = False
         self._pending: dict[str, PendingRequest] = {}
@@ -323,13 +338,14 @@ class Connection:
         Raises:
             ConfigurationError: it is too late for that.
         """
-        self.terms = attach_to(self._transport, client)
+        self.terms = self._end.accept(attach_to(self._transport, client))
 
     async def find_cli_version(self, *, said: str | None) -> str | None:
         """Return the version of the CLI, which is `said` when the CLI told it. None when it cannot be found out."""
         if self.terms.find_cli_version is None:
             return said or self.info.cli_version
-        return await self.terms.find_cli_version(said=said)
+        with translating("the find_cli_version of the transport failed"):
+            return await guarded(self.terms.find_cli_version(said=said))
 
     @property
     def info(self) -> TransportInfo:
@@ -344,18 +360,13 @@ class Connection:
         """
         if self._transport.is_ready():
             return
-        try:
-            if self._connects_at_once and not self._given_up and self._at_once.connect():
-                return
-            with anyio.CancelScope(deadline=self._clock() + timeout) as scope:
-                self._connecting = scope
-                if self._given_up:
-                    scope.cancel()
-                await guarded(self._transport.connect())
-        except ClaudeTransportError:
-            raise
-        except Exception as exc:
-            raise CLIConnectionError(f"the transport could not connect: {exc!r}") from exc
+        if self._connects_at_once and not self._given_up and self._at_once.connect():
+            return
+        with anyio.CancelScope(deadline=self._clock() + timeout) as scope:
+            self._connecting = scope
+            if self._given_up:
+                scope.cancel()
+            await connect_guarded(self._transport)
         self._connecting = None  # cancelling a scope that has ended costs as much as a wait
         if scope.cancelled_caught:
             if self._given_up:
@@ -374,17 +385,12 @@ class Connection:
             return
         self._closed = True
         self._time_limits.end()
+        self._failure.log_untold()
         try:
-            if self._at_once.close():
-                return
-            with anyio.move_on_after(self._close_timeout, shield=True) as limit:
-                await self._transport.close()
+            await self._end.close(at_once=self._at_once.close)
         except (Exception, anyio.get_cancelled_exc_class()) as exc:
             # a cancellation that comes through the shield is the end of the event loop, which is no error
             logger.log(logging.ERROR if isinstance(exc, Exception) else logging.DEBUG, "closing the transport failed", exc_info=True)
-        else:
-            if limit.cancelled_caught:
-                logger.warning("the transport did not close in %g s and was given up", self._close_timeout)
 
     # The start and the end
 
@@ -407,12 +413,21 @@ class Connection:
         if not self.ready.is_set():
             self.start_error = error
             self.ready.set()
-            self.ask_to_close(timeout=0.0)
+            self.ask_to_close(timeout=0.0, hurry=True)
 
-    def ask_to_close(self, *, timeout: float, wait_for_background: bool = False) -> None:
-        """Ask the conversation to end, in `timeout` seconds. Of several calls, the shortest time counts. Stops connecting."""
+    @property
+    def patience(self) -> float:
+        """The seconds that the peer gets to end by itself when the caller names none."""
+        return self._end.patience(DEFAULT_CLOSE_TIMEOUT)
+
+    def ask_to_close(self, *, timeout: float, wait_for_background: bool = False, hurry: bool = False) -> None:
+        """Ask the conversation to end, in `timeout` seconds. Of several calls, the shortest time counts. Stops connecting.
+
+        With `hurry`, everything ends within the time for closing, also what is under way.
+        """
         is_first = not self.close_requested.is_set()
-        self.close_timeout = timeout if is_first else min(timeout, self.close_timeout)
+        patience = self._end.begin(timeout=timeout, hurry=hurry)
+        self.close_timeout = patience if is_first else min(patience, self.close_timeout)
         self.wait_for_background = wait_for_background and (is_first or self.wait_for_background)
         self.is_open = False
         self.close_requested.set()
@@ -436,10 +451,12 @@ class Connection:
         self.is_open = False
         self.ended.set()
         self.error = error
+        if not self.close_requested.is_set():
+            self._failure.mark_told(error)
         self.lost_turns = self._conversation.open_turns
         self._dropped_tasks = dict(self._conversation.background_agents)
         if self._pending:
-            cause = error or ended_before_answer(self.info)
+            cause = error or ended_before_answer(self.info, failure=self._failure.error)
             for request in self._pending.values():
                 request.settle(cause)
         self._fail_writing("the conversation has ended")
@@ -559,7 +576,7 @@ class Connection:
                 self._waiting_bytes -= delivery.size
             raise
         if delivery.error is not None:
-            raise raised_again(delivery.error)
+            raise self._failure.told(delivery.error)
 
     def is_void(self, delivery: Delivery) -> bool:
         """Return True when the peer can never get to see the line: it failed, was taken back, or was never sent."""
@@ -607,9 +624,13 @@ class Connection:
                 f"{MAX_WAITING_BYTES} may"
             )
 
-    def begin_writing(self, start: Callable[..., object]) -> None:
-        """Write from now on. `start` starts the writing task, with the first line that cannot be written at once."""
+    def begin_writing(self, start: Callable[..., object], *, on_unwritten: Callable[[ClaudeTransportError], object]) -> None:
+        """Write from now on. `start` starts the writing task, with the first line that cannot be written at once.
+
+        `on_unwritten` is called with the error of a line for which nothing waits.
+        """
         self._start_writer = start
+        self._on_unwritten = on_unwritten
         self._write_now = self._at_once.write
 
     @property
@@ -643,13 +664,25 @@ class Connection:
                         refuse_stray(exc)
                         raise
                 except Exception as exc:  # noqa: BLE001 - a transport of another library may raise anything; it is translated here
-                    self._fail_writing(translated(exc, "the transport could not write"))
+                    self._note_failure(exc, first)
                 else:
                     self._settle_written()
                 self._in_flight = []
                 del first  # it would be kept until the next line comes
         finally:
             self.stop_writing(TransportClosed("the conversation is closed"))
+
+    def _note_failure(self, exc: Exception, first: Delivery) -> None:
+        """Note what the transport raised for `first`, a line or the end of the input. The first failure counts, whatever ends next."""
+        error = translated(exc, "the transport could not end its input" if first.line is None else "the transport could not write")
+        self._failure.note(error)
+        if first.line is None and not tells_of_the_end(error):
+            first.settle(self._failure.error)  # else the end has done all it can: the peer is gone
+        self._fail_writing(error)
+
+    def first_error(self, end: ClaudeTransportError | None) -> ClaudeTransportError | None:
+        """Return why the conversation ends whose reading ended with `end`, or well: what the transport raised first."""
+        return self._failure.or_end(end)
 
     def _settle_written(self) -> None:
         for delivery in self._in_flight:
@@ -694,7 +727,7 @@ class Connection:
     def stop_writing(self, error: ClaudeTransportError | None = None) -> None:
         """Settle everything, with `error` when nothing has failed before. From now on not even the end of the input is written."""
         self._writing_over = True
-        self._start_writer = None
+        self._start_writer, self._on_unwritten = None, _ignore
         self._fail_writing(error or "the conversation is closed")
         self._arrival.fire()
 
@@ -704,8 +737,11 @@ class Connection:
             await delivery.done.wait()
 
     async def write_last(self, line: bytes) -> None:
-        """Write one more line after everything has been settled, when the transport still takes it within `_LAST_WRITE` seconds."""
-        with anyio.move_on_after(_LAST_WRITE, shield=True):
+        """Write one more line after everything has been settled, when the transport still takes it within `_LAST_WRITE` seconds.
+
+        In haste it gets a quarter of the time that is left.
+        """
+        with anyio.move_on_after(min(_LAST_WRITE, self._end.left / 4), shield=True):
             try:
                 await guarded(self._transport.write(line if self._is_ours else line.decode()))  # type: ignore[arg-type]
             except Exception:
@@ -730,7 +766,15 @@ class Connection:
 
     def tell(self, subtype: str, **fields: Any) -> None:
         """Send a request without waiting for its answer."""
-        self.put(Delivery(self.request_line(subtype, fields)[1]))
+        self.say(self.request_line(subtype, fields)[1])
+
+    def say(self, line: bytes) -> None:
+        """Write a line for which nothing waits. When it cannot be written, and not because the peer is gone, `on_unwritten` is called."""
+        self.put(Delivery(line, self._not_said))
+
+    def _not_said(self, error: ClaudeTransportError) -> None:
+        if not (says_peer_is_gone(error) or self.is_over):
+            self._on_unwritten(error)
 
     def prepare(self, subtype: str, fields: Mapping[str, Any]) -> PendingRequest:
         """Register a request, before its line is written. Raises `UsageError` when the fields are no JSON."""
@@ -744,7 +788,7 @@ class Connection:
             return  # usual: the writing task, and its wake-up, are left out
 
         def fail(error: ClaudeTransportError) -> None:
-            if isinstance(error, InputClosed) or self.ended.is_set():
+            if self.ended.is_set() or isinstance(error, InputClosed) or not tells_of_the_end(error):
                 request.settle(error)
             else:
                 request.doubt(error)
@@ -770,14 +814,19 @@ class Connection:
             self._pending.pop(request.request_id, None)
             self._conversation.abandoned(request.request_id)
         if request.error is not None:
-            raise raised_again(request.error)
+            raise self._failure.told(request.error)
         names = {"subtype": request.subtype, "request_id": request.request_id}
         response = request.response
         if response is None:
             tail = self.info.stderr_tail
             raise ControlTimeout(f"no answer to {request.subtype} in {timeout:g} s", waited=timeout, stderr_tail=tail, **names)
         if not response.ok:
-            refused = ControlRequestFailed(response.error or f"{request.subtype} was refused", error_code=response.error_code, **names)
+            refused = ControlRequestFailed(
+                response.error or f"{request.subtype} was refused",
+                error_code=response.error_code,
+                reason=response.error or "",
+                **names,
+            )
             refused.add_note(f"claude refused the request {request.subtype}; correct its fields, or leave it out")
             raise refused
         return response
@@ -839,6 +888,10 @@ class Batches:
             except Exception:
                 # nothing is read from it any more, so its bad end changes nothing
                 logger.debug("closing the reading side of the transport failed", exc_info=True)
+
+
+def _ignore(_error: ClaudeTransportError) -> None:
+    """Do nothing, before anything is written."""
 
 
 def _loop_here() -> HostLoop | None:

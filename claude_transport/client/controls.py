@@ -18,6 +18,7 @@ import anyio
 from claude_transport.client.mcp import whole_configuration
 from claude_transport.client.reports import InterruptOutcome, check_seconds
 from claude_transport.errors import ClaudeTransportError, ControlRequestFailed, ControlTimeout, InputClosed, NotConnected, UsageError
+from claude_transport.loggers import logger_for
 from claude_transport.protocol.answers import (
     BinaryVersion,
     ContextUsage,
@@ -55,7 +56,7 @@ from claude_transport.protocol.answers import (
 )
 from claude_transport.protocol.control import Answer, CommandInfo, ModelInfo
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 DEFAULT_CONTROL_TIMEOUT = 60.0
 """Seconds for an answer to a control request. Most take 1 to 20 ms (docs/reference/protocol.md#answer-times)."""
@@ -171,8 +172,8 @@ class McpControls(Asking):
         await self._tell("mcp_reconnect", timeout=timeout, serverName=server)
 
     async def mcp_toggle(self, server: str, *, enabled: bool, timeout: float = DEFAULT_CONTROL_TIMEOUT) -> None:
-        """Switch the MCP server named `server` off, or on with a new connection. Raises `ControlRequestFailed` for an unknown one. [06l,
-        08a]
+        """Switch the MCP server named `server` off, or on with a new connection. One of this program begins anew when it is
+        switched on again; its running tools are cancelled then. Raises `ControlRequestFailed` for an unknown server. [06l, 08a]
         """
         await self._tell("mcp_toggle", timeout=timeout, serverName=server, enabled=enabled)
 
@@ -542,7 +543,9 @@ class TaskControls(Asking):
             if self.has_ended:
                 return InterruptOutcome.DEAD
             raise  # of another event loop
-        except ClaudeTransportError:
+        except ClaudeTransportError as exc:
+            if exc.code == "transport.failed":
+                logger.exception("the running turn cannot be interrupted")
             return InterruptOutcome.DEAD
         return InterruptOutcome.ACKNOWLEDGED if running else InterruptOutcome.NOT_RUNNING
 

@@ -7,6 +7,7 @@ under its own id: by the server's answer, or by a JSON-RPC error when the server
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import re
@@ -20,6 +21,7 @@ import anyio.lowlevel
 from claude_transport.background import BackgroundTask
 from claude_transport.client.reports import guarded, meant_for_the_program, without_cancellation
 from claude_transport.errors import ConfigurationError, ControlRequestFailed
+from claude_transport.loggers import logger_for
 from claude_transport.printable import printable
 from claude_transport.protocol.answers import McpServersChange
 from claude_transport.protocol.redaction import Redactor
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
 
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 _URL_KINDS: Final = frozenset({"http", "sse", "ws"})
 
@@ -91,13 +93,21 @@ _CANCELLED = -32800
 OnFailure = Callable[[str, BaseException], object]
 """Takes the name of what failed, and the error that it raised."""
 
+_LATER_CLIENT = "claude-transport-client-"
+"""Begins the ids that a server sees for requests of the CLI's second and later clients."""
+
 _HANG_UP_GRACE = 2.0
 _CANCEL_GRACE = 1.0
 """Seconds a server gets to end when its client has hung up, and then when it is cancelled. A server that still runs then is given up."""
 
 
 class McpSession:
-    """A JSON-RPC connection to one server of this program, from one handshake to the next.
+    """A JSON-RPC connection to one server of this program.
+
+    It outlives the handshakes of the CLI. When any server of the conversation is added, switched on or fails to come up, the CLI connects
+    to *all* of them again, with a new client that counts its requests from 0, and still waits for the answers to the old client's calls
+    (CLI 2.1.330, real). The server sees none of this: only the first `initialize` reaches it, and later clients get the same answer. Ids
+    and progress tokens of later clients are made different from those of earlier ones.
 
     Args:
         name: the server's name in the conversation.
@@ -121,35 +131,93 @@ class McpSession:
         self._tell = tell
         self._on_failure = on_failure
         self._after = after
-        self._waiting: dict[str | int, McpCall] = {}
+        self._handshake: dict[str, Any] | None = None
+        self._introduction: dict[str, Any] | None = None
+        self._greeting: set[str | int] = set()  # handshakes that wait for the introduction
+        self._initialized = False
+        self._client = 0  # counts the handshakes; the first has number 0
+        self._waiting: dict[str | int, tuple[str | int, McpCall]] = {}
         self._over = False
+        self._is_given_up = False
         # without a bound of its own: the CLI has only so many questions open at once
         self._to_server, self._from_cli = anyio.create_memory_object_stream[Any](math.inf)
         self._task = BackgroundTask.spawn(self._run, name=f"MCP server {name}", at_end=self._end)
+
+    def welcomes(self, handshake: Mapping[str, Any]) -> bool:
+        """Return True when this `initialize` can go into this session: the server lives, and would answer it as it answered the first."""
+        if self._over or self._is_given_up or "error" in (self._introduction or {}):
+            return False
+        asked, first = _parameters(handshake), _parameters(self._handshake or handshake)
+        spoken = (self._introduction or {}).get("result", {}).get("protocolVersion")
+        versions = (first.get("protocolVersion"), spoken)
+        return asked.get("protocolVersion") in versions and asked.get("capabilities") == first.get("capabilities")
 
     def accept(self, message: dict[str, Any]) -> McpCall:
         """Pass a message of the CLI to the server, without waiting. Returns the call, which gets the answer."""
         request_id = message.get("id")
         if "method" not in message or request_id is None:
-            self._note_cancellation(message)
-            self._pass_on(message)
+            self._accept_notification(message)
             return McpCall({"jsonrpc": "2.0", "result": {}})  # it needs no answer, but the control request around it does
         # the server's own parser takes a request with a strange id for a notification, and would never answer
         if not _is_id(request_id):
             return McpCall.failed(request_id, _INVALID_REQUEST, f"a request id is a string or an integer, not {request_id!r}")
-        if request_id in self._waiting:
+        if message["method"] == "initialize" and self._handshake is not None:
+            self._client += 1
+        key = self._key(request_id)
+        if key in self._waiting:
             return McpCall.failed(request_id, _INVALID_REQUEST, f"the request id {request_id!r} is already in use")
         if self._over:
             return McpCall.failed(request_id, INTERNAL_ERROR, self._gone)
-        if not self._pass_on(message):
+        if message["method"] == "initialize":
+            return self._greet(key, message)
+        if not self._pass_on(self._as_known_to_server(message)):
             return McpCall.failed(request_id, _INVALID_REQUEST, "this is no JSON-RPC request")
-        call = self._waiting[request_id] = McpCall(on_withdrawal=lambda: self._withdraw(request_id, call))
+        return self._wait_for(key, request_id)
+
+    def refuse_handshakes(self) -> None:
+        """Have the next handshake begin a new session. This one still answers: the CLI may list the tools of a server that it gives up."""
+        self._is_given_up = True
+
+    def _greet(self, key: str | int, message: dict[str, Any]) -> McpCall:
+        """Pass the first handshake to the server. A later one gets the same answer, at once or together with the first."""
+        if self._handshake is None:
+            if not self._pass_on(message):
+                return McpCall.failed(message["id"], _INVALID_REQUEST, "this is no JSON-RPC request")
+            self._handshake = message
+        if self._introduction is not None:
+            return McpCall(_answer_to(message["id"], self._introduction))
+        self._greeting.add(key)
+        return self._wait_for(key, message["id"])
+
+    def _wait_for(self, key: str | int, request_id: str | int) -> McpCall:
+        call = McpCall(on_withdrawal=lambda: self._withdraw(key, call))
+        self._waiting[key] = (request_id, call)
         return call
 
-    def _withdraw(self, request_id: str | int, call: McpCall) -> None:
-        if self._waiting.get(request_id) is call:
-            del self._waiting[request_id]
-            self._pass_on({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": request_id}})
+    def _key(self, value: str | int) -> str | int:
+        """Return the id or progress token by which the server knows that of the present client."""
+        return value if not self._client else f"{_LATER_CLIENT}{self._client}:{json.dumps(value)}"
+
+    def _as_known_to_server(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return the request with the id and the progress token by which the server knows them."""
+        if not self._client:
+            return message
+        renamed = {**message, "id": self._key(message["id"])}
+        params = _parameters(message)
+        meta = params.get("_meta")
+        if isinstance(meta, dict) and _is_id(meta.get("progressToken")):
+            renamed["params"] = {**params, "_meta": {**meta, "progressToken": self._key(meta["progressToken"])}}
+        return renamed
+
+    def _withdraw(self, key: str | int, call: McpCall) -> None:
+        if self._waiting.get(key, (None, None))[1] is call:
+            del self._waiting[key]
+            self._cancel(key, {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {}})
+
+    def _cancel(self, key: str | int, notification: dict[str, Any]) -> None:
+        """Tell the server that an answer is not wanted any more. That to a handshake is: the next client gets it."""
+        if key not in self._greeting:
+            self._pass_on({**notification, "params": {**notification["params"], "requestId": key}})
 
     async def aclose(self) -> None:
         """Hang up, and wait for the server to end. A server that does not end is cancelled, and then given up."""
@@ -186,16 +254,16 @@ class McpSession:
         self._over = True
         self._to_server.close()
         self._from_cli.close()
-        for request_id in tuple(self._waiting):
-            self._settle(request_id, _error(INTERNAL_ERROR, self._gone))
+        for key in tuple(self._waiting):
+            self._settle(key, _error(INTERNAL_ERROR, self._gone))
 
     @property
     def _gone(self) -> str:
         return f"the server {self._name!r} has ended"
 
-    def _settle(self, request_id: str | int, outcome: Mapping[str, Any]) -> bool:
-        """Answer a call and forget its id. Returns False when there is no such call."""
-        call = self._waiting.pop(request_id, None)
+    def _settle(self, key: str | int, outcome: Mapping[str, Any]) -> bool:
+        """Answer a call and forget it. Returns False when there is no such call."""
+        request_id, call = self._waiting.pop(key, (None, None))
         if call is None:
             return False
         call.fill(_answer_to(request_id, outcome))
@@ -205,17 +273,49 @@ class McpSession:
         """Take a message of the server: an answer to a call, or a message of its own."""
         message: dict[str, Any] = item.message.model_dump(by_alias=True, mode="json", exclude_none=True)
         if "method" in message:
-            self._tell(message)
+            self._tell_own(message)
             return
         outcome: dict[str, Any] = {key: message[key] for key in ("result", "error") if key in message}
-        if not self._settle(message.get("id", ""), outcome):
+        if self._introduction is None and self._handshake is not None and message.get("id") == self._handshake["id"]:
+            self._introduction = outcome
+            for key in self._greeting:
+                self._settle(key, outcome)
+            self._greeting.clear()
+        elif not self._settle(message.get("id", ""), outcome):
             logger.debug("the MCP server %r answered a request that is not pending: %s", self._name, printable(message.get("id")))
 
-    def _note_cancellation(self, message: Mapping[str, Any]) -> None:
-        """Answer a call that the CLI cancels: the server will not, but the control request around it needs an answer."""
-        params = message.get("params")
-        if message.get("method") == "notifications/cancelled" and isinstance(params, dict) and _is_id(params.get("requestId")):
-            self._settle(params["requestId"], _error(_CANCELLED, "cancelled"))
+    def _tell_own(self, message: dict[str, Any]) -> None:
+        """Pass on a message that the server sends by itself. Progress of an earlier client's call is dropped: the present client may have
+        given the token to another call.
+        """
+        params = _parameters(message)
+        if self._client and message["method"] == "notifications/progress":
+            known = f"{_LATER_CLIENT}{self._client}:"
+            token = params.get("progressToken")
+            if not isinstance(token, str) or not token.startswith(known):
+                return
+            message = {**message, "params": {**params, "progressToken": json.loads(token.removeprefix(known))}}
+        self._tell(message)
+
+    def _accept_notification(self, message: dict[str, Any]) -> None:
+        """Pass on a notification of the CLI, or its answer to a request of the server.
+
+        A call that the CLI cancels is answered here: the server will not, but the control request around it needs an answer.
+        """
+        method, params = message.get("method"), _parameters(message)
+        if method == "notifications/initialized":
+            if self._initialized:
+                return  # the server has heard it
+            self._initialized = True
+        if method != "notifications/cancelled" or not _is_id(params.get("requestId")):
+            self._pass_on(message)
+            return
+        # the oldest first: an earlier client's call has waited for longer, so a time-out means that one
+        for key, (request_id, _call) in self._waiting.items():
+            if request_id == params["requestId"]:
+                self._settle(key, _error(_CANCELLED, "cancelled"))
+                self._cancel(key, message)
+                return
 
     def _pass_on(self, message: dict[str, Any]) -> bool:
         """Pass a message to the server. Returns False when it is no JSON-RPC message. A server that has ended gets none."""
@@ -289,6 +389,12 @@ class McpCall:
             self._on_withdrawal()
 
 
+def _parameters(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `params` of a message, {} when they are no object."""
+    params = message.get("params")
+    return params if isinstance(params, dict) else {}
+
+
 def _is_id(value: object) -> bool:
     return isinstance(value, (str, int)) and not isinstance(value, bool)
 
@@ -359,8 +465,8 @@ class McpServers:
     def accept(self, name: str, message: dict[str, Any]) -> McpCall:
         """Pass a message of the CLI to the server `name`, without waiting, so that the server gets messages in order."""
         try:
-            if message.get("method") == "initialize":
-                # every handshake starts a new session (the CLI repeats it after a toggle or a failure, 06l)
+            living = self._sessions.get(name)
+            if message.get("method") == "initialize" and (living is None or not living.welcomes(message)):
                 self._begin(name)
             elif name not in self._sessions and name in self._parked:
                 self._shake_hands(name)
@@ -371,6 +477,19 @@ class McpServers:
         except Exception as exc:  # noqa: BLE001 - it is noted, and the call answered
             self._on_failure(f"handing a message to the MCP server {name!r}", exc)
             return McpCall.failed(message.get("id"), INTERNAL_ERROR, f"the host failed ({type(exc).__name__})")
+
+    def follow(self, subtype: str, fields: Mapping[str, Any]) -> None:
+        """Note a control request that the CLI has carried out: the next handshake with a server that it switched off, removed or replaced
+        begins a new session.
+        """
+        servers = fields.get("servers")
+        gone: list[str] = []
+        if subtype == "mcp_toggle" and fields.get("enabled") is False:
+            gone = [name for name in self._sessions if name == fields.get("serverName")]
+        elif subtype == "mcp_set_servers" and isinstance(servers, Mapping):
+            gone = [name for name in self._sessions if not _runs_here(servers.get(name))]
+        for name in gone:
+            self._sessions[name].refuse_handshakes()
 
     def _begin(self, name: str) -> McpSession:
         """Begin a new session with the server, in place of the one it has."""
@@ -402,6 +521,10 @@ class McpServers:
         async with anyio.create_task_group() as closing:
             for session in sessions.values():
                 closing.start_soon(session.aclose)
+
+
+def _runs_here(config: object) -> bool:
+    return isinstance(config, Mapping) and config.get("type") == "sdk"
 
 
 def _drop_message(name: str, message: dict[str, Any]) -> None:

@@ -19,10 +19,11 @@ import anyio
 from anyio.abc import TaskGroup
 
 from claude_transport.alarm import Alarm
-from claude_transport.background import clock_here, start_in
+from claude_transport.background import OrderedStarts, clock_here, start_in
 from claude_transport.client.compatibility import Compatibility
-from claude_transport.client.connection import DEFAULT_CLOSE_TIMEOUT, Connection, Delivery, PendingRequest
+from claude_transport.client.connection import DEFAULT_CLOSE_TIMEOUT, VERDICT_GRACE, Connection, Delivery, PendingRequest
 from claude_transport.client.controls import DEFAULT_CONTROL_TIMEOUT, Controls, said
+from claude_transport.client.ending import TransportEnd, shorten
 from claude_transport.client.mcp import McpServers, check_change
 from claude_transport.client.questions import CanUseToolCallback, HookMatcher, OnCallbackError, OnRequest, Questions
 from claude_transport.client.reports import (
@@ -34,9 +35,9 @@ from claude_transport.client.reports import (
     check_fields,
     check_number,
     check_seconds,
-    check_transport,
     meant_for_the_program,
     raised_again,
+    tells_of_the_end,
     translated,
 )
 from claude_transport.client.shadowing import Shadowing, check_account
@@ -53,6 +54,7 @@ from claude_transport.errors import (
     TransportClosed,
     UsageError,
 )
+from claude_transport.loggers import logger_for
 from claude_transport.printable import printable
 from claude_transport.protocol.answers import McpServersChange
 from claude_transport.protocol.codec import LineDecoder
@@ -62,10 +64,10 @@ from claude_transport.protocol.diagnosis import error_for
 from claude_transport.protocol.envelope import DecodeFailure, Message, OversizedMessage
 from claude_transport.protocol.messages import AssistantMessage, CompactBoundary
 from claude_transport.streams.inflow import Flag
-from claude_transport.transport import Client, TransportInfo, TransportLike
+from claude_transport.transport import Client, TransportInfo, TransportLike, check_transport
 from claude_transport.wrappers.redactor import redactor_for
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 Priority = Literal["now", "next", "later"]
 
@@ -95,6 +97,8 @@ class Query(Controls):
             response fields, or None to have the request refused as unsupported.
         on_callback_error: the answer for a callback that raises: "deny" (default) or "allow".
         initialize_timeout: seconds for connecting, again for the answer to `initialize`, and again for MCP servers to be connected.
+        close_timeout: seconds for closing in all: end of input, signal, kill. None is 1 second in haste: after an error, a cancellation or
+            a deadline. Without haste the peer then gets 5 seconds to save its session, and its transport the time that it has itself.
         transport_close_timeout: seconds for the transport's own `close()`. After that, the query closes without waiting for it.
         max_buffered_bytes: bytes of memory for messages that were read and that your program has not taken (see `buffered_bytes`).
             Above it, reading pauses. While your program waits for an answer or a message that only reading can bring, reading does not
@@ -116,18 +120,19 @@ class Query(Controls):
         on_request: OnRequest | None = None,
         on_callback_error: OnCallbackError = "deny",
         initialize_timeout: float = 60.0,
+        close_timeout: float | None = None,
         transport_close_timeout: float = 60.0,
         max_buffered_bytes: int = 64 * 2**20,
         watchdog: Watchdog | None = DEFAULT_WATCHDOG,
     ) -> None:
-        check_transport(transport)
+        check_transport(transport, of="Query")
         check_number("initialize_timeout", initialize_timeout, positive=True)
-        check_number("transport_close_timeout", transport_close_timeout, positive=False)
         check_number("max_buffered_bytes", max_buffered_bytes, positive=True)
         self._make_redactor = functools.partial(redactor_for, transport, confidential=mcp_servers)
         self._failures = CallbackFailures(self._make_redactor)
         self._conversation = Conversation()
-        self._connection = Connection(transport, self._conversation, close_timeout=transport_close_timeout)
+        end = TransportEnd(transport, transport_close_timeout=transport_close_timeout, close_timeout=close_timeout)
+        self._connection = Connection(transport, self._conversation, end=end)
         tell = functools.partial(_tell_for_mcp, self._connection)
         self._mcp = McpServers(mcp_servers, on_failure=self._failures.note, tell=tell)
         self._questions = Questions(can_use_tool, hooks, on_request, on_error=on_callback_error, mcp=self._mcp, failures=self._failures)
@@ -147,6 +152,7 @@ class Query(Controls):
         self._due: Sequence[Action] = ()  # what the last batch asks for, when it was more than messages
         self._failure: ClaudeTransportError | None = None  # of a strict transport's bad line
         self._tasks: TaskGroup | None = None
+        self._starts = OrderedStarts()  # questions are taken up in the order in which the CLI asked them
         self._is_ending = False
         self._opened = Flag()
         self._opening: PendingRequest | None = None
@@ -184,7 +190,7 @@ class Query(Controls):
             if connection.start_error is not None:
                 await task.join()
         except BaseException as exc:  # a cancellation, or a Ctrl-C, which may come in any line: the caller has no query to close
-            connection.close_requested.set()
+            connection.ask_to_close(timeout=0.0, hurry=True)
             task.cancel()
             if isinstance(exc, anyio.get_cancelled_exc_class()):
                 await task.join()
@@ -197,46 +203,51 @@ class Query(Controls):
             await self.start()
             return self
         except BaseException:
-            self.abandon()  # a Ctrl-C may come between the two lines above
+            self.abandon(hurry=True)  # a Ctrl-C may come between the two lines above
             raise
 
     async def __aexit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None) -> None:
-        await self.aclose()
+        await self.aclose(timeout=self._connection.patience, hurry=exc is not None)
 
-    async def aclose(self, *, wait_for_background: bool = False, timeout: float = DEFAULT_CLOSE_TIMEOUT) -> CloseReport:
+    async def aclose(
+        self, *, wait_for_background: bool = False, timeout: float = DEFAULT_CLOSE_TIMEOUT, hurry: bool = False
+    ) -> CloseReport:
         """End the conversation and close the transport, from any task. Returns how it ended. A second call waits for the first and returns
         the same.
 
-        A running turn is interrupted, the input ends, and the peer gets `timeout` seconds to end by itself. With `wait_for_background`, the
-        query first waits, within the same seconds, until running turns and background agents are finished, and does not interrupt them
-        before. Then the transport is closed in any case, and the query waits for callbacks that do not stop when they are cancelled.
+        A running turn is interrupted, the input ends, and the peer gets `timeout` seconds to end by itself, or 60 % of `close_timeout` if
+        that is less. With `wait_for_background`, the query first waits, within the same seconds, until running turns and background agents
+        are finished, and does not interrupt them before. Then the transport is closed in any case, and the query waits for callbacks that
+        do not stop when they are cancelled.
 
-        When several tasks close at once, the shortest `timeout` counts. A cancelled close still closes; the peer then gets 5 s at most.
+        With `hurry`, all of it takes `close_timeout` seconds, or 1 by default. `async with` hurries when its block ends by an error or a
+        cancellation, and so does a cancelled close. When several tasks close at once, the shortest time counts.
+
         Called from a callback of the query it only begins to close, because closing waits for callbacks.
         """
         connection = self._connection
         connection.check_loop()
         check_seconds("timeout", timeout)
-        self._ask_to_close(timeout=timeout, wait_for_background=wait_for_background)
+        self._ask_to_close(timeout=timeout, wait_for_background=wait_for_background, hurry=hurry)
         task = connection.begin(connection.close, name="close claude query")
         if not self._questions.am_i_answering():
             try:
                 await task.wait()
             finally:
                 if not task.finished:  # this caller was cancelled, so the time that it allowed does not count any more
-                    self._ask_to_close(timeout=DEFAULT_CLOSE_TIMEOUT)
+                    self._ask_to_close(hurry=True)
                 await task.join()
         return connection.report()
 
-    def abandon(self, *, timeout: float = DEFAULT_CLOSE_TIMEOUT) -> None:
-        """Begin to close the query and return at once, without waiting for the end. For code that cannot await, in any thread. `timeout` is
-        in seconds, as for `aclose()`; a value that is no number raises `UsageError`.
+    def abandon(self, *, timeout: float = DEFAULT_CLOSE_TIMEOUT, hurry: bool = False) -> None:
+        """Begin to close the query and return at once, without waiting for the end. For code that cannot await, in any thread. `timeout`,
+        in seconds, and `hurry` are those of `aclose()`; a value that is no number raises `UsageError`.
         """
         check_seconds("timeout", timeout)
-        self._connection.call(functools.partial(self._ask_to_close, timeout=timeout))
+        self._connection.call(functools.partial(self._ask_to_close, timeout=timeout, hurry=hurry))
 
-    def _ask_to_close(self, *, timeout: float, wait_for_background: bool = False) -> None:
-        self._connection.ask_to_close(timeout=timeout, wait_for_background=wait_for_background)
+    def _ask_to_close(self, *, timeout: float = DEFAULT_CLOSE_TIMEOUT, wait_for_background: bool = False, hurry: bool = False) -> None:
+        self._connection.ask_to_close(timeout=timeout, wait_for_background=wait_for_background, hurry=hurry)
         self._storage.note_change()
         self._storage.look_again()
 
@@ -285,10 +296,12 @@ class Query(Controls):
             if connection.terms.on_prompt is not None:
                 connection.terms.on_prompt(uuid)  # here, because another task writes
             await connection.send(delivery)
-        except BaseException:
+        except BaseException as exc:
             if connection.is_void(delivery):
                 conversation.withdraw(uuid)
                 self._storage.note_change()
+            if isinstance(exc, Exception) and not isinstance(exc, ClaudeTransportError):
+                raise translated(exc, "the transport could not take the prompt") from exc
             raise
         return turn
 
@@ -354,7 +367,9 @@ class Query(Controls):
         request = self._connection.prepare(subtype, fields)
         self._connection.post(request)
         self._storage.look_again()
-        return await self._connection.answer_to(request, timeout=timeout)
+        response = await self._connection.answer_to(request, timeout=timeout)
+        self._mcp.follow(subtype, fields)
+        return response
 
     async def end_input(self) -> None:
         """Tell the CLI that no further prompt will come. The running turn finishes, but from then on the CLI can ask this program nothing:
@@ -608,7 +623,7 @@ class Query(Controls):
         connection = self._connection
         async with anyio.create_task_group() as self._tasks:
             try:
-                connection.begin_writing(functools.partial(start_in, self._tasks))
+                connection.begin_writing(functools.partial(start_in, self._tasks), on_unwritten=self._begin_failed_end)
                 self._opening = connection.prepare("initialize", self._fields)
                 connection.post(self._opening)
                 self._opened.set()  # `start()` waits for the answer
@@ -702,7 +717,7 @@ class Query(Controls):
                 self._connection.check_room()
                 question = self._questions.take(request)
                 if question is not None and self._tasks is not None:
-                    start_in(self._tasks, self._questions.answer, question, self._reply, self._end_by_crash)
+                    self._starts.start_in(self._tasks, self._questions.answer, question, self._reply, self._end_by_crash)
             case Cancel(request_id):
                 self._questions.cancel(request_id)
 
@@ -710,7 +725,7 @@ class Query(Controls):
         """Write the answer to a question of the CLI. Returns False when it is not wanted any more."""
         is_wanted = self._conversation.answered(request_id)
         if is_wanted:
-            self._connection.put(Delivery(line))
+            self._connection.say(line)
             self._restart_vigil()
         self._storage.note_change()
         return is_wanted
@@ -771,7 +786,7 @@ class Query(Controls):
         """Let the conversation end by itself, in the time that is left for closing."""
         connection = self._connection
         if self._tasks is not None:
-            self._shorten(self._tasks.cancel_scope, connection.close_timeout)
+            shorten(self._tasks.cancel_scope, self._clock() + connection.close_timeout)
         if self._is_ending:
             return  # the waiting task looks again, and the shortest time counts
         self._is_ending = True
@@ -779,9 +794,6 @@ class Query(Controls):
             start_in(self._tasks, self._end_when_quiet)
         else:
             self._end_input()
-
-    def _shorten(self, limit: anyio.CancelScope, seconds: float) -> None:
-        limit.deadline = min(limit.deadline, self._clock() + seconds)
 
     async def _end_when_quiet(self) -> None:
         connection = self._connection
@@ -809,6 +821,18 @@ class Query(Controls):
         if (exit_of_program := meant_for_the_program(crash)) is not None:
             raise exit_of_program
 
+    def _begin_failed_end(self, error: ClaudeTransportError) -> None:
+        if self._tasks is not None:
+            start_in(self._tasks, self._end_by_failure, error)
+
+    async def _end_by_failure(self, error: ClaudeTransportError) -> None:
+        """End the conversation, because the transport has failed, and the CLI waits for what cannot be written."""
+        with anyio.move_on_after(VERDICT_GRACE if tells_of_the_end(error) else 0.0):
+            await self._connection.ended.wait()
+        self._connection.cut_off()
+        self._end(error)
+        self._cancel_tasks()
+
     def _cancel_tasks(self) -> None:
         if self._tasks is not None:
             self._tasks.cancel_scope.cancel()
@@ -824,7 +848,12 @@ class Query(Controls):
             if not isinstance(action, Start):
                 self._perform(action)
         self._due = ()
-        error = cause_of_end(error, last=self._conversation.last_result, counters=self._decoder.counters, explain=self._explain_prose)
+        error = cause_of_end(
+            self._connection.first_error(error),
+            last=self._conversation.last_result,
+            counters=self._decoder.counters,
+            explain=self._explain_prose,
+        )
         self._connection.end(error)
         for action in self._conversation.ended():
             self._perform(action)
@@ -853,6 +882,7 @@ class QueryOptions(TypedDict, total=False):
     on_request: OnRequest | None
     on_callback_error: OnCallbackError
     initialize_timeout: float
+    close_timeout: float | None
     transport_close_timeout: float
     max_buffered_bytes: int
     watchdog: Watchdog | None

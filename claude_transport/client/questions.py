@@ -27,6 +27,7 @@ from claude_transport.client.reports import (
 )
 from claude_transport.errors import ConfigurationError, ControlRequestFailed, ProtocolError, UsageError
 from claude_transport.launch.features import require, supports
+from claude_transport.loggers import logger_for
 from claude_transport.printable import printable
 from claude_transport.protocol.control import (
     CanUseTool,
@@ -39,7 +40,7 @@ from claude_transport.protocol.control import (
     encode_control_success,
 )
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 OnCallbackError = Literal["deny", "allow"]
 

@@ -11,7 +11,7 @@ import copy
 import logging
 import math
 import traceback
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
@@ -19,16 +19,28 @@ import anyio
 import msgspec
 
 from claude_transport.background import is_being_cancelled_here
-from claude_transport.errors import ClaudeTransportError, CLIJSONDecodeError, ConfigurationError, ConnectionLost, ProcessError, UsageError
+from claude_transport.errors import (
+    ClaudeTransportError,
+    CLIConnectionError,
+    CLIJSONDecodeError,
+    ConfigurationError,
+    ConnectionLost,
+    InputClosed,
+    OutcomeUncertain,
+    ProcessError,
+    TransportClosed,
+    UsageError,
+)
 from claude_transport.launch.rules import check_agent_rules, check_skills
+from claude_transport.loggers import logger_for
 from claude_transport.printable import printable, printable_lines
 from claude_transport.protocol.codec import DecodeCounters
 from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage
 from claude_transport.protocol.messages import ResultMessage
 from claude_transport.protocol.redaction import Redactor
-from claude_transport.transport import TransportInfo
+from claude_transport.transport import TransportInfo, TransportLike
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 T = TypeVar("T")
 
@@ -36,6 +48,8 @@ _PROSE_BYTES: Final = 4096
 """Bytes that are kept of a first line that held no message."""
 _SHOWN_CHARS: Final = 200
 """Characters of it in the message of an error."""
+_GONE: Final = (ConnectionError, EOFError, anyio.BrokenResourceError, anyio.ClosedResourceError)
+"""What a transport of another library may raise for a write to a peer that is gone."""
 
 
 class InterruptOutcome(StrEnum):
@@ -119,9 +133,10 @@ def meant_for_the_program(error: BaseException | None) -> KeyboardInterrupt | Sy
 
 
 def translated(exc: Exception, what: str) -> ClaudeTransportError:
-    """Return an error of this library for `exc`, which a transport of another library may have raised. `what` begins its message.
+    """Return an error of this library for `exc`, which a transport or a wrapper of the user may have raised. `what` begins its message.
 
-    An exception with an `exit_code`, such as the `ProcessError` of the official SDK, becomes a `ProcessError`; others a `ConnectionLost`.
+    An exception with an `exit_code`, such as the `ProcessError` of the official SDK, becomes a `ProcessError`; others a `ConnectionLost`
+    with the code `transport.failed`. The exception is its `__cause__`.
     """
     if isinstance(exc, ClaudeTransportError):
         return exc
@@ -131,9 +146,93 @@ def translated(exc: Exception, what: str) -> ClaudeTransportError:
         status = {"signal": -exit_code} if exit_code < 0 else {"exit_code": exit_code}
         error = ProcessError(f"{what}: {exc}", stderr_tail=str(getattr(exc, "stderr", None) or ""), **status)
     else:
-        error = ConnectionLost(f"{what}: {exc!r}")
+        error = ConnectionLost(f"{what}: {exc!r}", code="transport.failed")
     error.__cause__ = exc
     return error
+
+
+@contextlib.contextmanager
+def translating(what: str) -> Iterator[None]:
+    """Raise an error of this library for what the block raises, as `translated()` makes it."""
+    try:
+        yield
+    except ClaudeTransportError:
+        raise
+    except Exception as exc:
+        raise translated(exc, what) from exc
+
+
+async def connect_guarded(transport: TransportLike) -> None:
+    """Connect `transport`. What it raises that is no error of this library becomes a `CLIConnectionError`, code `transport.failed`."""
+    try:
+        await guarded(transport.connect())
+    except ClaudeTransportError:
+        raise
+    except Exception as exc:
+        message = f"the transport could not connect: {exc!r}"
+        raise CLIConnectionError(message, code="transport.failed") from exc
+
+
+def says_peer_is_gone(error: ClaudeTransportError) -> bool:
+    """Return True when `error`, which a transport raised for a write, says no more than that the peer is gone, or takes no more input."""
+    if error.code == "transport.failed":
+        return isinstance(error.__cause__, _GONE)
+    return isinstance(error, TransportClosed | InputClosed | ConnectionLost | OutcomeUncertain)
+
+
+def tells_of_the_end(error: ClaudeTransportError) -> bool:
+    """Return True when reading may find out more than `error` says: the peer is gone, or the system refused the write."""
+    return says_peer_is_gone(error) or isinstance(error.__cause__, OSError)
+
+
+class FirstFailure:
+    """What the transport of one conversation raised first for a write or the end of its input: `error`, and whether a caller was told."""
+
+    __slots__ = ("_is_told", "error")
+
+    def __init__(self) -> None:
+        self.error: ClaudeTransportError | None = None
+        self._is_told = False
+
+    def note(self, error: ClaudeTransportError) -> None:
+        """Keep `error`, when it is the first one."""
+        self.error = self.error or error
+
+    def told(self, error: ClaudeTransportError) -> BaseException:
+        """Return `error`, of a write or not, to be raised to a caller."""
+        self.mark_told(error)
+        return raised_again(error)
+
+    def mark_told(self, error: ClaudeTransportError | None) -> None:
+        """Note that callers get `error`, as the end of the conversation."""
+        self._is_told |= error is self.error
+
+    def or_end(self, end: ClaudeTransportError | None) -> ClaudeTransportError | None:
+        """Return the error of the conversation whose reading ended with `end`, or well.
+
+        The first one counts, and `end` becomes a note of it. Only when the first one looks like the end of the peer, `end` says more.
+        """
+        failure = self.error
+        if failure is None or says_peer_is_gone(failure):
+            return end
+        if end is None or end is failure:
+            return failure
+        if tells_of_the_end(failure):
+            return _caused(end, end.__cause__ or failure)
+        failure.add_note(f"after that, reading ended with {type(end).__name__}: {end}")
+        return failure
+
+    def log_untold(self) -> None:
+        """Log it at the end of the conversation, when no caller was told."""
+        if self.error is not None and not self._is_told and not says_peer_is_gone(self.error):
+            logger.error("the transport failed, and nothing waited for what it was to write", exc_info=self.error)
+
+
+def _caused(error: ClaudeTransportError, cause: BaseException) -> ClaudeTransportError:
+    try:
+        raise error from cause
+    except ClaudeTransportError as caused:
+        return caused
 
 
 def raised_again(error: ClaudeTransportError) -> BaseException:
@@ -210,25 +309,18 @@ def check_peer(info: TransportInfo) -> str:
     )
 
 
-def ended_before_answer(info: TransportInfo) -> ConnectionLost:
-    """Return the error for the requests that a peer had not answered when it ended well."""
+def ended_before_answer(info: TransportInfo, *, failure: ClaudeTransportError | None = None) -> ConnectionLost:
+    """Return the error for the requests that a peer had not answered when it ended well. `failure` is why it got no more lines, if so."""
     if not info.bytes_read and not info.lines_read and info.exit_code is not None:
-        return ConnectionLost(f"{end_of(info)} and said nothing: it is probably no Claude CLI. {check_peer(info)}")
-    return ConnectionLost(f"the conversation ended before the request was answered: {end_of(info)}. Start a new session and ask again.")
+        lost = ConnectionLost(f"{end_of(info)} and said nothing: it is probably no Claude CLI. {check_peer(info)}")
+    else:
+        how = f"the conversation ended before the request was answered: {end_of(info)}"
+        lost = ConnectionLost(f"{how}. Start a new session and ask again.")
+    lost.__cause__ = failure
+    return lost
 
 
 # Checks of arguments
-
-_METHODS = ("connect", "write", "read_messages", "end_input", "close", "is_ready")
-
-
-def check_transport(transport: object) -> None:
-    """Raise `ConfigurationError` unless `transport` has the six methods of a Transport."""
-    if isinstance(transport, type):
-        _refuse("transport", f"transport must be a Transport, not the class {transport.__name__}: pass an instance")
-    missing = [name for name in _METHODS if not callable(getattr(transport, name, None))]
-    if missing:
-        _refuse("transport", f"transport must be a Transport, not {type(transport).__name__}, which has no {', '.join(missing)}")
 
 
 def check_callback(option: str, callback: object) -> None:

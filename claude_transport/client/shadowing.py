@@ -15,11 +15,12 @@ import msgspec
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch.credentials import Payer
 from claude_transport.launch.options import BillingPolicy
+from claude_transport.loggers import logger_for
 from claude_transport.printable import printable
 from claude_transport.protocol.control import AccountInfo
 from claude_transport.transport import PermissionSetting
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 _WHOLE_MODES = {
     "bypassPermissions": (

@@ -19,6 +19,7 @@ from claude_transport.background import HostLoop
 from claude_transport.client.connection import Connection
 from claude_transport.client.reports import raised_again
 from claude_transport.errors import ClaudeTransportError, MissingResult
+from claude_transport.loggers import logger_for
 from claude_transport.protocol.blocks import TextBlock, ToolResultBlock
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.conversation import Conversation, Settle, TurnState
@@ -26,7 +27,7 @@ from claude_transport.protocol.envelope import DecodeFailure, Message, Oversized
 from claude_transport.protocol.messages import AssistantMessage, ResultMessage, StreamEvent, UserMessage
 from claude_transport.streams.inflow import Flag, Wakeup
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 Letter = tuple[int, Message]
 """A message and its place in the conversation."""

@@ -35,13 +35,14 @@ from typing import (
 import msgspec
 
 from claude_transport.errors import ConfigurationError
+from claude_transport.loggers import logger_for
 from claude_transport.printable import printable
 
 if TYPE_CHECKING:
     from mcp.server import Server
     from mcp.types import CallToolResult, ToolAnnotations
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
 """One call: one prompt, one answer, through the CLI or through the Messages API.
 
 Call: `complete` returns a `Completion`, and so does `complete_sync` in a program without an event loop. `stream` returns a
-    `CompletionStream` of text. `partial_completion` gives what a failed call had.
+    `CompletionStream` of text; `stream_sync` returns a `SyncCompletionStream`. `partial_completion` gives what a failed call had.
 Choose: `resolve_transport` chooses the path, and explains it in a `Resolution`. `resolve_agent` chooses the agent, and explains it in an
     `AgentResolution`.
 Check first: `preflight` checks what a call needs and returns a `PreflightReport`. `read_login_status` asks the CLI for its `LoginStatus`.
@@ -14,7 +14,7 @@ from claude_transport.lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "completion.blocking": "complete_sync",
+        "completion.blocking": "SyncCompletionStream complete_sync stream_sync",
         "completion.call": "CompletionStream complete stream",
         "completion.completion": "Completion partial_completion",
         "completion.readiness": "LoginStatus PreflightReport preflight read_login_status",

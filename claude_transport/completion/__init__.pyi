@@ -1,6 +1,8 @@
 # Written by docs/generate_names.py from the table in __init__.py: do not edit.
 
+from claude_transport.completion.blocking import SyncCompletionStream as SyncCompletionStream
 from claude_transport.completion.blocking import complete_sync as complete_sync
+from claude_transport.completion.blocking import stream_sync as stream_sync
 from claude_transport.completion.call import CompletionStream as CompletionStream
 from claude_transport.completion.call import complete as complete
 from claude_transport.completion.call import stream as stream
@@ -22,6 +24,7 @@ __all__ = [
     "LoginStatus",
     "PreflightReport",
     "Resolution",
+    "SyncCompletionStream",
     "complete",
     "complete_sync",
     "partial_completion",
@@ -30,4 +33,5 @@ __all__ = [
     "resolve_agent",
     "resolve_transport",
     "stream",
+    "stream_sync",
 ]

@@ -15,7 +15,6 @@ import msgspec
 
 from claude_transport.completion.classification import (
     classify_api_exception,
-    classify_api_refusal,
     classify_reported,
     with_address,
 )
@@ -23,7 +22,7 @@ from claude_transport.completion.models import cost_of
 from claude_transport.completion.readiness import check_billing
 from claude_transport.completion.request import CompletionRequest, api_environment, find_credential
 from claude_transport.completion.resolution import TransportKind
-from claude_transport.errors import ClaudeTransportError, ResultError
+from claude_transport.errors import ResultError
 from claude_transport.launch.credentials import Payer
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.diagnosis import ReportedFailure
@@ -150,11 +149,12 @@ _HOME: Final = "https://api.anthropic.com"
 
 _CREDENTIAL_HEADERS: Final = frozenset({"authorization", "x-api-key"})
 
-_TOO_LONG: Final = {
+_NO_ANSWER: Final = {
     "max_tokens": ReportedFailure(api_error="max_output_tokens"),
     "model_context_window_exceeded": ReportedFailure(terminal_reason="prompt_too_long"),
+    "refusal": ReportedFailure(stop_reason="refusal", terminal_reason=None),
 }
-"""Stop reasons of answers that were cut. The CLI reports them as failures (after three tries to go on), and so does this path."""
+"""Stop reasons of messages that are no answer. The CLI reports them as failures (after asking again), and so does this path."""
 
 
 class CredentialsError(Exception):
@@ -172,6 +172,7 @@ class APIPath:
         """Whether the prompt may have reached a model."""
         self.payer: Payer = "unknown"
         self.api_key_source: str | None = None
+        self.stderr_tail: str = ""
         self.exit_code: int | None = None
         self.may_have_acted: bool = False
         """Always False: the API runs no tool."""
@@ -182,18 +183,22 @@ class APIPath:
         Raises `ClaudeTransportError`: exceptions of the SDK are translated (see `classification`).
         """
         body = self._request.api_body()
-        credential = self._credential()
         try:
+            credential = self._credential()
             async with self._client(**credential) as client:
                 self.dispatched = True
                 streaming = client.messages.with_streaming_response
                 headers = {**self._headers(client), **body.pop("extra_headers", {})}
                 async with streaming.create(**body, stream=True, extra_headers=headers) as response:
                     stream = await _read(response.http_response, hear)
-        except ClaudeTransportError:
-            raise
         except Exception as exc:  # the SDK and its HTTP client may raise anything; it is translated here
-            raise with_address(classify_api_exception(exc), self._base_url()) from exc
+            error = classify_api_exception(exc)
+            if isinstance(error, ResultError) and isinstance(error.result, ReportedFailure):
+                error.result = _made(_failed(error.result, sentence=error.args[0]))
+                hear(error.result)
+            if error is exc:
+                raise
+            raise with_address(error, self._base_url()) from exc
         self._conclude(stream.message(), hear)
 
     def _credential(self) -> dict[str, str]:
@@ -235,15 +240,15 @@ class APIPath:
         # through the decoder, which accepts what this version does not know
         said = cast("AssistantMessage", decode_message(msgspec.json.encode({"type": "assistant", "message": message})))
         hear(said)
-        result = cast("ResultMessage", decode_message(msgspec.json.encode(_result_of(message))))
-        stop_reason = said.message.stop_reason
+        failure = _NO_ANSWER.get(said.message.stop_reason or "")
+        error = None if failure is None else classify_reported(failure, "api")
+        result = _made(_result_of(message) | ({} if failure is None else _failed(failure, sentence=str(error))))
         cost = cost_of(said.message.model, usage=result.usage)
         result = msgspec.structs.replace(result, total_cost_usd=cost or 0, raw=b"")
         hear(result)
-        if stop_reason == "refusal":
-            raise classify_api_refusal(result)
-        if stop_reason in _TOO_LONG:
-            raise _cut_short(stop_reason, result)
+        if error is not None:
+            error.result = result
+            raise error
 
 
 def _custom_headers(env: Mapping[str, str]) -> dict[str, str]:
@@ -304,7 +309,12 @@ def _result_of(message: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _cut_short(stop_reason: str, result: ResultMessage) -> ResultError:
-    error = classify_reported(_TOO_LONG[stop_reason], "api")
-    error.result = result
-    return error
+def _failed(failure: ReportedFailure, *, sentence: str) -> dict[str, Any]:
+    """Make the fields of the result that the CLI would send for this failure: with the words of the API, else with `sentence`."""
+    known = ("subtype", "is_error", "terminal_reason", "stop_reason", "api_error", "api_error_status")
+    told = {name: value for name in known if (value := getattr(failure, name)) is not None}
+    return {"type": "result", "num_turns": 1, **told, "result": failure.result or sentence}
+
+
+def _made(fields: dict[str, Any]) -> ResultMessage:
+    return cast("ResultMessage", decode_message(msgspec.json.encode(fields)))

@@ -6,7 +6,7 @@ Odd messages never raise: what is missing, null or of the wrong kind adds nothin
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias, TypeGuard
 
 import msgspec
@@ -17,6 +17,7 @@ from claude_transport.protocol.messages import (
     AssistantMessage,
     BackgroundTasksChanged,
     InitMessage,
+    ModelRefusalFallback,
     ResultMessage,
     StreamEvent,
     TaskNotification,
@@ -148,6 +149,9 @@ NO_RESULT: Final = "no-result: the stream ended without a result; token counts a
 
 _CONTENT: Final = "message.content"
 
+_OF_THE_CLI: Final = "stop_sequence"
+"""Stop reason of the message in which the CLI reports a failure."""
+
 _GUESSED: Final = "unknown"
 """Value of `costBasis` when the CLI does not know a price and guesses it."""
 
@@ -187,7 +191,7 @@ def assemble(messages: Sequence[Message]) -> Assembly:
         usage=_total([result.usage for result in results]),
         cost_usd=_cost(results),
         model=_model(messages, spoken),
-        stop_reason=(last.stop_reason if last is not None else None) or next((_stops(spoken)), None),
+        stop_reason=_stop_reason(last, spoken),
         api_key_source=next((found.api_key_source for found in _inits(messages) if found.api_key_source), None),
         session_id=_session_id(messages),
         result=last,
@@ -197,12 +201,12 @@ def assemble(messages: Sequence[Message]) -> Assembly:
     )
 
 
-def build_api_message(messages: Sequence[Message], *, usage: Usage) -> dict[str, Any]:
-    """Build the reply as one message of the Messages API, in wire shape, from the messages of a run.
+def build_api_message(messages: Sequence[Message], *, usage: Usage, failed: bool = False) -> dict[str, Any]:
+    """Build the reply as one message of the Messages API, in wire shape, from the messages of a run. A failed run has no content.
 
     Tool calls that have an answer among `messages` are left out: the CLI has run them, and they must not run again. The stop reason stays.
     """
-    spoken = _spoken(messages)
+    spoken = [] if failed else _spoken(messages)
     answered = [result.tool_use_id for message in messages if isinstance(message, UserMessage) for result in message.tool_results]
     content = [block for message in spoken for block in _wire_blocks(message) if block.get("id") is None or block["id"] not in answered]
     assembly = assemble(messages)
@@ -225,6 +229,15 @@ def may_have_side_effects(messages: Iterable[Message]) -> bool:
     return any(_calls_a_tool(message) for message in messages)
 
 
+class _Piece(msgspec.Struct, frozen=True):
+    """A piece of text. `message_id` and `index` name the block that it belongs to; `begins_block` is True for the first piece of one."""
+
+    text: str
+    message_id: str
+    index: int
+    begins_block: bool
+
+
 class TextFlow:
     """Collects the text of the main conversation as it is written. Pass each message to `hear()`, in order.
 
@@ -232,30 +245,48 @@ class TextFlow:
     """
 
     def __init__(self) -> None:
-        self._pieces: list[str] = []
-        self._sources: list[tuple[str, int]] = []  # message and block of each piece
+        self._pieces: list[_Piece] = []
         self._streamed: set[str] = set()
+        self._ids: dict[str, str] = {}  # uuid → message id
         self._current = ""
         self._new_block = True
         self.was_taken_back: bool = False
         """Whether the CLI gave up a message after a part of it, and asks for it again (recording 11_sse_error_event)."""
+        self.was_refused: bool = False
+        """Whether it did so because the model refused to go on."""
 
     @property
     def text(self) -> str:
         """All text so far."""
-        return "".join(self._pieces)
+        return "\n".join(self.blocks)
+
+    @property
+    def blocks(self) -> tuple[str, ...]:
+        """The text so far, block by block."""
+        found: list[list[str]] = []
+        for piece in self._pieces:
+            if piece.begins_block or not found:
+                found.append([])
+            found[-1].append(piece.text)
+        return tuple(map("".join, found))
 
     def __bool__(self) -> bool:
         return bool(self._pieces)
 
     def hear(self, message: Message) -> str:
         """Return the text that `message` adds; empty when it adds none."""
+        for name in _refused(message):
+            self._take_back(self._ids.get(name, name), 0, refused=True)
         if isinstance(message, StreamEvent):
             return self._hear_event(message) if message.parent_tool_use_id is None else ""
-        if not isinstance(message, AssistantMessage) or not _spoken((message,)) or message.message.id in self._streamed:
+        if not isinstance(message, AssistantMessage):
             return ""
-        texts = [block.text for block in message.content if isinstance(block, TextBlock) and block.text]
-        return self._add("\n".join(texts), new_block=True, source=(message.message.id, 0))
+        if message.uuid:
+            self._ids[message.uuid] = message.message.id
+        if not _spoken((message,)) or message.message.id in self._streamed:
+            return ""
+        texts = [block.text for block in message.content if isinstance(block, TextBlock)]
+        return "".join([self._add(text, new_block=True, source=(message.message.id, 0)) for text in texts])
 
     def _hear_event(self, message: StreamEvent) -> str:
         match message.event_type:
@@ -270,33 +301,36 @@ class TextFlow:
                     self._streamed.add(self._current)
                 new_block, self._new_block = self._new_block, False
                 return self._add(message.text, new_block=new_block, source=(self._current, _whole(message.event.get("index"))))
-        if message.abandoned_blocks is not None:
-            self._take_back(message.abandoned_blocks)
+        if (abandoned := message.abandoned_blocks) is not None:
+            self._take_back(abandoned.get("api_message_id"), _whole(abandoned.get("from_block_index")))
         return ""
 
     def _add(self, text: str, *, new_block: bool, source: tuple[str, int]) -> str:
         if not text:
             return ""
-        piece = "\n" + text if new_block and self._pieces else text
-        self._pieces.append(piece)
-        self._sources.append(source)
-        return piece
+        is_first = not self._pieces
+        self._pieces.append(_Piece(text, *source, new_block))
+        return "\n" + text if new_block and not is_first else text
 
-    def _take_back(self, abandoned: Mapping[str, Any]) -> None:
-        """Drop the blocks that the CLI gave up: those of message `api_message_id` from an index on."""
-        given_up, first = abandoned.get("api_message_id"), _whole(abandoned.get("from_block_index"))
-        kept = [not (message == given_up and index >= first) for message, index in self._sources]
-        self.was_taken_back = self.was_taken_back or not all(kept)
-        self._pieces = [piece for piece, stays in zip(self._pieces, kept, strict=True) if stays]
-        self._sources = [source for source, stays in zip(self._sources, kept, strict=True) if stays]
+    def _take_back(self, message_id: object, first: int, *, refused: bool = False) -> None:
+        """Drop the blocks that the CLI gave up: those of a message from an index on."""
+        kept = [piece for piece in self._pieces if piece.message_id != message_id or piece.index < first]
+        if len(kept) < len(self._pieces):
+            self._pieces = kept
+            self.was_taken_back = True
+            self.was_refused = self.was_refused or refused
 
 
 def _whole(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _spoken(messages: Iterable[Message]) -> list[AssistantMessage]:
-    """Return the messages that the model wrote in the main conversation. An API error has the same shape, and is left out [11_*]."""
+def _spoken(messages: Sequence[Message]) -> list[AssistantMessage]:
+    """Return the messages that the model wrote in the main conversation.
+
+    An API error has the same shape, and is left out [11_*]. So is a message that was refused, after which the CLI asked again.
+    """
+    given_up = {name for message in messages for name in _refused(message)}
     return [
         message
         for message in messages
@@ -305,16 +339,27 @@ def _spoken(messages: Iterable[Message]) -> list[AssistantMessage]:
         and not (message.error or message.is_api_error_message)
         # content that is not a list of blocks adds nothing, although the decoder keeps its text
         and _CONTENT not in message.misfits
+        and given_up.isdisjoint((message.message.id, message.uuid))
     ]
+
+
+def _refused(message: Message) -> tuple[str, ...]:
+    """Return the messages that the CLI gives up with this one, because the model refused: their ids at the API, or their uuids."""
+    if isinstance(message, UserMessage) and message.refused_message_id:
+        return (message.refused_message_id,)
+    return (message.retracted_message_uuids or ()) if isinstance(message, ModelRefusalFallback) else ()
 
 
 def _inits(messages: Iterable[Message]) -> list[InitMessage]:
     return [message for message in messages if isinstance(message, InitMessage)]
 
 
-def _stops(spoken: Sequence[AssistantMessage]) -> Iterator[str]:
-    """Return the stop reasons, the last one first."""
-    return (message.message.stop_reason for message in reversed(spoken) if message.message.stop_reason)
+def _stop_reason(last: ResultMessage | None, spoken: Sequence[AssistantMessage]) -> str | None:
+    """Return why the model stopped. After a failure, the CLI reports the `stop_sequence` of its own words: that is not the model's."""
+    if last is not None and last.is_error and last.stop_reason == _OF_THE_CLI:
+        return "max_tokens" if last.api_error == "max_output_tokens" else None
+    stops = (message.message.stop_reason for message in reversed(spoken) if message.message.stop_reason)
+    return (last.stop_reason if last is not None else None) or next(stops, None)
 
 
 def _model(messages: Iterable[Message], spoken: Sequence[AssistantMessage]) -> str | None:

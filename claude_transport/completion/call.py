@@ -27,9 +27,10 @@ import msgspec
 from claude_transport.background import BackgroundTask, HostLoop
 from claude_transport.backoff import RetryPolicy
 from claude_transport.client.query import Query
+from claude_transport.client.shadowing import check_account
 from claude_transport.client.storage import AllMessages, Turn
 from claude_transport.completion.api_path import APIPath
-from claude_transport.completion.assembly import TextFlow, advise, assemble, may_have_side_effects
+from claude_transport.completion.assembly import Assembly, TextFlow, advise, assemble, may_have_side_effects
 from claude_transport.completion.classification import (
     classify_cli_exception,
     classify_reported,
@@ -42,11 +43,15 @@ from claude_transport.completion.completion import Completion, attach_completion
 from claude_transport.completion.models import cost_of
 from claude_transport.completion.readiness import check_billing, preflight
 from claude_transport.completion.request import (
+    NO_EXIT_CODE,
     CompletionRequest,
+    MakeTransport,
+    OnStderr,
     Prompt,
     api_environment,
     build_request,
     check_for_claude,
+    end_of,
     find_credential,
 )
 from claude_transport.completion.resolution import (
@@ -74,17 +79,19 @@ from claude_transport.launch.credentials import Payer
 from claude_transport.launch.discovery import find_cli
 from claude_transport.launch.options import BillingPolicy, ClaudeOptions
 from claude_transport.launch.settings import with_settings_read
+from claude_transport.loggers import logger_for
 from claude_transport.protocol.diagnosis import ReportedFailure
 from claude_transport.protocol.envelope import Message
-from claude_transport.protocol.messages import InitMessage, ResultMessage, StreamEvent
-from claude_transport.transports.subprocess import SubprocessTransport
+from claude_transport.protocol.messages import APIRetryMessage, AssistantMessage, InitMessage, ResultMessage, StreamEvent
+from claude_transport.protocol.redaction import redactor_knowing
+from claude_transport.transport import TransportLike
 
 if TYPE_CHECKING:
     from claude_transport.codex.options import CodexOptions
 
 T = TypeVar("T")
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 Sleep = Callable[[float], Awaitable[object]]
 OnEvent = Callable[[Message], object]
@@ -99,6 +106,8 @@ async def complete(
     transport: TransportChoice | None = None,
     declared: str | Mapping[str, Any] | None = None,
     timeout: float = 300.0,
+    attempt_timeout: float | None = None,
+    close_timeout: float | None = None,
     billing: BillingPolicy = "inherit",
     retry: RetryPolicy | None = None,
     heuristics: bool = True,
@@ -108,6 +117,8 @@ async def complete(
     agent: AgentChoice | None = None,
     codex: CodexOptions | None = None,
     on_event: OnEvent | None = None,
+    on_stderr: OnStderr | None = None,
+    make_transport: MakeTransport | None = None,
     sleep: Sleep = anyio.sleep,
 ) -> Completion:
     """Ask for one answer to `prompt`: through the CLI, the Messages API, or Codex. Results, errors and retries are the same everywhere.
@@ -119,7 +130,11 @@ async def complete(
         max_tokens: limit for each API request. The CLI continues a cut answer up to three times before it gives up.
         transport: `cli`, `api` or `auto`. None reads the variable `CLAUDE_TRANSPORT`, then `declared`, then takes `auto`.
         declared: the choice of a project: the value, or a mapping that holds it under `transport` (and that of the agent under `agent`).
-        timeout: seconds for the whole call, with all attempts and waits; `math.inf` for no limit.
+        timeout: seconds for the whole call, with all attempts and waits; `math.inf` for no limit. Ending the process comes on top.
+        attempt_timeout: seconds for each attempt. An attempt that takes longer is made again like one whose connection broke. None leaves
+            an attempt all the time of the call.
+        close_timeout: seconds for ending the process in all. None is 1 second when the time is over, or the call was cancelled or left
+            early, and else as much as the process needs to save its session, up to 10.
         billing: which account may pay, as in `ClaudeOptions.billing`. `inherit` leaves it to `options`.
         retry: how often to try again, and after which failures. None is `RetryPolicy()`. A call is never repeated after a tool was called,
             or after the prompt may have reached a named session.
@@ -135,6 +150,11 @@ async def complete(
             `ConfigurationError` for arguments and `options` that it cannot honour.
         on_event: a plain function that is called with each message of each attempt, as it arrives. When it raises, the exception is logged
             and the function is not called again.
+        on_stderr: a plain function that is called with each line that the process writes on its standard error. With `make_transport`, give
+            it to your transport instead.
+        make_transport: makes the transport of the CLI path, for other media, launchers, wrappers and mocks. It is a plain function that is
+            called with the options of each attempt (`CodexOptions` when Codex answers), and returns a new transport. No CLI is then looked
+            for. The API path does not call it.
         sleep: waits between attempts, in seconds. Pass your own to test without waiting.
 
     Raises `ClaudeTransportError`. `partial_completion(error)` gives what the call had until then:
@@ -155,12 +175,16 @@ async def complete(
         transport=transport,
         declared=declared,
         timeout=timeout,
+        attempt_timeout=attempt_timeout,
+        close_timeout=close_timeout,
         retry=RetryPolicy() if retry is None else retry,
         heuristics=heuristics,
         subject=subject,
         fallback=fallback,
         agent=agent,
         codex=codex,
+        on_stderr=on_stderr,
+        make_transport=make_transport,
     )
     return await Call(request, on_event=on_event, sleep=sleep).run()
 
@@ -174,6 +198,8 @@ def stream(
     transport: TransportChoice | None = None,
     declared: str | Mapping[str, Any] | None = None,
     timeout: float = 300.0,
+    attempt_timeout: float | None = None,
+    close_timeout: float | None = None,
     billing: BillingPolicy = "inherit",
     retry: RetryPolicy | None = None,
     heuristics: bool = True,
@@ -183,14 +209,16 @@ def stream(
     agent: AgentChoice | None = None,
     codex: CodexOptions | None = None,
     on_event: OnEvent | None = None,
+    on_stderr: OnStderr | None = None,
+    make_transport: MakeTransport | None = None,
     sleep: Sleep = anyio.sleep,
 ) -> CompletionStream:
     """Ask for one answer to `prompt`, and iterate over its text as it is written: `async for piece in stream("Hello"): ...`.
 
     The arguments and the errors are those of `complete()`; errors of the run are raised by the iteration. The pieces add up to the text.
     After the last piece, `.completion` of the returned object is the whole `Completion`. Once you have received a piece, a failure is
-    final, because another attempt would write another answer. You can leave the loop at any time; the call ends when the stream is closed
-    or no longer referenced.
+    final, because another attempt would write another answer. So an error says that all pieces so far belong to a failed attempt. You can
+    leave the loop at any time; the call ends when the stream is closed or no longer referenced.
 
     Pieces are kept until you read them. `timeout` counts the time of the model, not the time that you take to read.
     """
@@ -204,12 +232,16 @@ def stream(
         transport=transport,
         declared=declared,
         timeout=timeout,
+        attempt_timeout=attempt_timeout,
+        close_timeout=close_timeout,
         retry=RetryPolicy() if retry is None else retry,
         heuristics=heuristics,
         subject=subject,
         fallback=fallback,
         agent=agent,
         codex=codex,
+        on_stderr=on_stderr,
+        make_transport=make_transport,
     )
     return CompletionStream(request, on_event=on_event, sleep=sleep)
 
@@ -327,9 +359,6 @@ def _canceller(task: BackgroundTask) -> Callable[[], object]:
 # One attempt through a `claude` process.
 
 
-NO_EXIT_CODE: Final = -1
-"""Exit code of a run that has none: the CLI was not started, or a signal or the timeout ended it."""
-
 _SETTLE: Final = 2.0
 """Seconds that a CLI gets to report that it is idle after a result. It takes milliseconds; an older CLI never reports it."""
 
@@ -346,6 +375,7 @@ class CLIPath:
         self.payer: Payer = payer
         self.api_key_source: str | None = None
         self.exit_code: int | None = NO_EXIT_CODE
+        self.stderr_tail: str = ""
         self.may_have_acted: bool = False
         """Always False: `claude` reports each call of a tool."""
 
@@ -355,9 +385,12 @@ class CLIPath:
         Also returns when the CLI ends well without a result. Raises `ClaudeTransportError` with a fixed message (see `classification`). A
         result that reports a failure is not raised here.
         """
-        transport = SubprocessTransport(self._request.cli_options())
+        transport: TransportLike | None = None
         try:
-            async with Query(transport) as query:
+            transport = self._request.transport_with(self._request.cli_options())
+            async with Query(transport, close_timeout=self._request.close_timeout) as query:
+                # a transport of the caller need not know the policy
+                check_account(self._request.options.billing, query.initialization.account)
                 everything = query.messages()
                 self.dispatched = True
                 turn = await query.send(self._request.prompt)
@@ -370,8 +403,7 @@ class CLIPath:
                 raise
             raise classified from exc
         finally:
-            if transport.info.exit_code is not None:
-                self.exit_code = transport.info.exit_code
+            self.exit_code, self.stderr_tail = end_of(transport)
 
     def _note(self, message: Message) -> None:
         if isinstance(message, InitMessage) and message.api_key_source and self.api_key_source is None:
@@ -403,8 +435,7 @@ def find_payer(options: ClaudeOptions) -> Payer:
 # The notes that `auto` chose the CLI, or the agent: each is logged once per process.
 
 
-_logger = logging.getLogger("claude_transport.completion")
-_logger.addHandler(logging.NullHandler())  # without a handler, logging itself writes warnings to stderr
+_logger = logger_for("claude_transport.completion")
 
 _WHO: Final[dict[Payer, str]] = {
     "subscription": "the subscription pays",
@@ -483,6 +514,8 @@ class Path(Protocol):
     def exit_code(self) -> int | None: ...
     @property
     def may_have_acted(self) -> bool: ...
+    @property
+    def stderr_tail(self) -> str: ...
     async def run(self, hear: Callable[[Message], object]) -> None: ...
 
 
@@ -598,6 +631,10 @@ class Call:
     def _failed(self, error: ClaudeTransportError, attempt: _Attempt) -> ClaudeTransportError:
         """Attach what the call had so far to `error`, and return it."""
         attempts = self._attempts + 1
+        if error.code == "exec.cli.timeout" and error.__cause__ is None and self._errors and self._errors[-1].code != error.code:
+            error.__cause__ = self._errors[-1]
+        # the agent may repeat what it was given
+        error.reason = redactor_knowing([], confidential=[self._request.options, self._request.codex]).text(error.reason)
         attach_completion(error, attempt.completion(attempts=attempts, duration=anyio.current_time() - self._started))
         if attempts > 1:
             error.add_note(f"{attempts} attempts were made")
@@ -621,13 +658,17 @@ class _Attempt:
         self._path: Path = plan.open_path()
         self._messages: list[Message] = []
         self._flow = TextFlow()
+        self._retries: list[APIRetryMessage] = []  # those since the API last answered
         self._calls_tools = False
+        self._is_cut_short = False
         self._error: ClaudeTransportError | None = None
 
     async def run(self, *, timeout: float) -> ClaudeTransportError | None:
         """Run the attempt. Returns its error, or None when there is an answer."""
         raised = None
-        with anyio.move_on_after(timeout) as scope:
+        limit = self._request.attempt_timeout
+        self._is_cut_short = limit is not None and limit < timeout
+        with anyio.move_on_after(min(timeout, math.inf if limit is None else limit)) as scope:
             try:
                 await self._path.run(self._hear)
             except ClaudeTransportError as exc:
@@ -641,12 +682,21 @@ class _Attempt:
         if assembly.failure is not None and raised is None:
             return self._failed_result(assembly.failure)
         if timed_out and assembly.result is None:
-            late = error_of_timeout(self._path.kind, seconds=self._request.timeout, messages=self._messages)
-            late.__cause__ = raised
+            late = self._late()
+            late.__cause__ = late.__cause__ or raised
             return late
         if raised is None and assembly.result is None and not assembly.text:
             return classify_cli_exception(MissingResult("the conversation ended without a result", messages=self._messages))
         return raised
+
+    def _late(self) -> MissingResult:
+        """Make the error for a timeout. When only this attempt was late, another one may follow."""
+        request, short = self._request, self._is_cut_short
+        seconds = request.attempt_timeout if short else request.timeout
+        option = "attempt_timeout" if short else "timeout"
+        late = error_of_timeout(self._path.kind, seconds=seconds, option=option, messages=self._messages, retries=self._retries)
+        late.retryable = late.retryable or (short and not self._retries and not self.has_left_traces)
+        return late
 
     def _failed_result(self, result: ResultMessage) -> ClaudeTransportError | None:
         error = classify_result(result)
@@ -656,13 +706,17 @@ class _Attempt:
 
     def _hear(self, message: Message) -> None:
         self._calls_tools = self._calls_tools or may_have_side_effects((message,))
+        if isinstance(message, APIRetryMessage):
+            self._retries.append(message)
+        elif isinstance(message, StreamEvent | AssistantMessage):
+            self._retries.clear()
         if not isinstance(message, StreamEvent) or self._request.options.include_partial_messages:
             self._messages.append(message)
             self._on_event(message)
         piece = self._flow.hear(message)
         if piece and self._on_text is not None:
             if self._flow.was_taken_back:
-                raise _begun_again()
+                raise _begun_again(refused=self._flow.was_refused)
             self._on_text(piece)
 
     @property
@@ -688,11 +742,10 @@ class _Attempt:
         # only a `claude` reports what a run has cost
         unpriced = (api or self._agent.kind == "codex") and assembly.result is not None
         cost = cost_of(assembly.model or "", usage=assembly.usage) if unpriced else assembly.cost_usd
-        # an answer that was cut off is not complete in whole messages
-        text = assembly.text if assembly.result is not None else self._flow.text or assembly.text
+        text, blocks = self._words(assembly, timed_out=timed_out)
         return Completion(
             text=text,
-            text_blocks=assembly.text_blocks or ((text,) if text else ()),
+            text_blocks=blocks,
             usage=assembly.usage,
             cost_usd=cost,
             model=assembly.model,
@@ -710,7 +763,16 @@ class _Attempt:
             warnings=(*self._notes, *assembly.warnings, *(() if advice is None else (advice.warning,))),
             category=self._error.category if self._error is not None else None if advice is None else advice.category,
             events=assembly.events,
+            stderr_tail=self._path.stderr_tail,
         )
+
+    def _words(self, assembly: Assembly, *, timed_out: bool) -> tuple[str, tuple[str, ...]]:
+        """Return the text and its blocks. A failed attempt has none: its text is no answer. A timeout keeps what was written until then."""
+        if self._error is not None and not timed_out:
+            return "", ()
+        if assembly.result is None and self._flow:  # what was cut off is not complete in whole messages
+            return self._flow.text, self._flow.blocks
+        return assembly.text, assembly.text_blocks
 
 
 def _check_observer(on_event: object) -> None:
@@ -718,9 +780,10 @@ def _check_observer(on_event: object) -> None:
         raise ConfigurationError(f"on_event must be a plain function (not async), not {on_event!r}", option="on_event")
 
 
-def _begun_again() -> ClaudeTransportError:
+def _begun_again(*, refused: bool) -> ClaudeTransportError:
     """Make the error for a stream whose answer the CLI begins again: the reader already has another beginning."""
-    return classify_reported(ReportedFailure(api_error="connection_failed"), "cli")
+    cause = ReportedFailure(stop_reason="refusal", terminal_reason=None) if refused else ReportedFailure(api_error="connection_failed")
+    return classify_reported(cause, "cli")
 
 
 def _fallen_back(resolution: Resolution, error: ClaudeTransportError) -> Resolution:
@@ -769,6 +832,8 @@ def _plan(request: CompletionRequest) -> _Plan:
         resolution = decide(cli_available=_has_cli(request), api_key_available=_has_key(request))
     if resolution.kind == "api":
         return _Plan(resolution, request, agent=agent)
+    if request.make_transport is not None:
+        return _Plan(_of_the_caller(resolution), request, agent=agent)  # what is on this machine says nothing about the other end
     request = msgspec.structs.replace(request, options=with_settings_read(request.options))  # once, for all that looks at them
     payer = find_payer(request.options)
     announce(resolution, payer=payer)
@@ -779,9 +844,17 @@ def _plan_codex(request: CompletionRequest, resolution: Resolution, agent: Agent
     from claude_transport.completion.codex_path import check_for_codex  # Codex is loaded only where it answers
 
     credential = check_for_codex(request, agent, resolution)
+    if credential is None:
+        return _Plan(_of_the_caller(resolution), request, agent=agent)
     announce(agent, payer=credential.payer)
     found = msgspec.structs.replace(resolution, kind="cli", reason=f"{agent.reason}, and Codex has no other path than its CLI")
     return _Plan(found, request, credential.payer, agent, credential.name)
+
+
+def _of_the_caller(resolution: Resolution) -> Resolution:
+    """Return the resolution of a call whose caller makes the transport: no CLI was looked for."""
+    says = resolution.reason.partition(",")[0]
+    return msgspec.structs.replace(resolution, kind="cli", reason=f"{says}, and make_transport makes the way to the CLI")
 
 
 def _has_codex(request: CompletionRequest) -> bool:
@@ -798,6 +871,8 @@ def _has_key(request: CompletionRequest) -> bool:
 
 
 def _has_cli(request: CompletionRequest) -> bool:
+    if request.make_transport is not None:
+        return True
     try:
         find_cli(request.options.cli_path, env=os.environ)
     except (CLINotFoundError, NotExecutableError):

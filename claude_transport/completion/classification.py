@@ -21,12 +21,18 @@ from urllib.parse import urlsplit
 from claude_transport import errors
 from claude_transport.backoff import parse_retry_after
 from claude_transport.completion.resolution import TransportKind
-from claude_transport.protocol.diagnosis import REASONS, ReportedFailure, ReportedResult, diagnose, error_for, reason_in, unreachable
-
-DETAIL_LIMIT: Final = 4096
-"""Characters of the other side's text that a `Detail` repeats. The events have all of it."""
-TRUNCATED: Final = " ... (truncated)"
-NO_DETAIL: Final = "API error (no detail)"
+from claude_transport.launch.features import parse_version
+from claude_transport.protocol.diagnosis import (
+    REASONS,
+    ReportedFailure,
+    ReportedResult,
+    detail_of,
+    diagnose,
+    error_for,
+    reason_in,
+    unreachable,
+)
+from claude_transport.protocol.messages import APIRetryMessage
 
 ERROR_TYPES: Final[Mapping[str, int]] = {
     "invalid_request_error": 400,
@@ -82,12 +88,6 @@ _MOST_CAUSES: Final = 50
 AnyError = TypeVar("AnyError", bound=errors.ClaudeTransportError)
 
 
-class Detail(Exception):
-    """What the other side wrote about its failure, at most 4,096 characters. It is on `__cause__`; it is never raised, and never in a
-    message.
-    """
-
-
 class Suffix(NamedTuple):
     """The machine-readable end of a message: the path that failed, and the category."""
 
@@ -113,22 +113,22 @@ def classify_api_exception(error: BaseException) -> errors.ClaudeTransportError:
         return _caused(timed_out("api"), error)
     status = _status_of(error)
     if status is None and _never_asked(error, names):
-        return _caused(classify_reported(ReportedFailure(assistant_error="authentication_failed"), "api"), error)
+        return _of_the_api(ReportedFailure(assistant_error="authentication_failed"), error)
     if status is None and _is_connection(error, names):
-        named = ReportedFailure(api_error="connection_failed", result=_name_of_reason(error))
-        return _caused(classify_reported(named, "api"), error)
+        return _of_the_api(ReportedFailure(api_error="connection_failed", result=_name_of_reason(error)), error)
     if status is None:
         text = "The call failed with an unexpected error."
         return _caused(_worded(errors.APIFailed, "api", text, code="completion.unexpected"), error)
     reported = ReportedFailure(result=_text_of(error), api_error_status=_known_status(status), resets_at=_resets_at(error))
-    return _caused(classify_reported(reported, "api"), error)
+    return _of_the_api(reported, error)
 
 
-def classify_api_refusal(message: object) -> errors.ResultError:
-    """Make the error for an API answer with the `stop_reason` `refusal`. The CLI says it with a failed result."""
-    found = classify_reported(ReportedFailure(stop_reason="refusal", terminal_reason=None), "api")
-    found.result = message
-    return found
+def _of_the_api(reported: ReportedFailure, cause: BaseException) -> errors.ResultError:
+    """Make the error for `reported`. `APIPath` puts a whole result in its place."""
+    error = _caused(classify_reported(reported, "api"), cause)
+    error.result = reported
+    error.reason = REASONS.get(reported.result or "", reported.result or "")
+    return error
 
 
 def retry_after_of(error: BaseException) -> float | None:
@@ -153,7 +153,7 @@ def classify_result(result: ReportedResult) -> errors.ResultError | None:
         told = _worded(type(error), "cli", text, code="exec.cli.permission_denied", category="permission")
         told.result = result
         error = told
-    error.__cause__ = Detail(detail_text(result))
+    error.__cause__ = detail_of(result)
     return error
 
 
@@ -177,21 +177,29 @@ def classify_cli_exception(error: BaseException) -> errors.ClaudeTransportError:
     if not isinstance(error, errors.ClaudeTransportError):
         text = "The call failed with an unexpected error."
         return _caused(_worded(errors.ClaudeTransportError, "cli", text, code="completion.unexpected"), error)
-    if read_suffix(str(error)) is not None:
+    if read_suffix(_message_of(error)) is not None:
         return error
     for kind, text in SENTENCES:
         if isinstance(error, kind):
             if isinstance(error, errors.TransportClosed):
                 ended = {"exit_code": error.exit_code, "signal": error.signal, "stderr_tail": error.stderr_tail}
                 return _caused(_worded(errors.ProcessError, "cli", text, **ended), error)
-            return _caused(_reworded(error, text), error)
+            return _caused(_reworded(error, _too_old(error) or text), error)
     return error
+
+
+def _too_old(error: errors.ClaudeTransportError) -> str | None:
+    """Return the sentence for a claude that is older than every supported one, with its version; None for any other error."""
+    if not isinstance(error, errors.CLIVersionMismatch) or error.flag is not None:
+        return None
+    numbers = parse_version(error.version)
+    return None if numbers is None else f"This claude is {'.'.join(map(str, numbers))}, which is too old. Update claude."
 
 
 def classify_codex_exception(error: BaseException) -> errors.ClaudeTransportError:
     """Make the error of this library for an exception on the CLI path when Codex runs: the sentences are those of `claude`."""
     found = classify_cli_exception(error)
-    text = str(found.args[0]) if found.args else ""
+    text = _message_of(found)
     if found is not error and read_suffix(text) is not None:
         for word, other in _FOR_CODEX:
             text = text.replace(word, other)
@@ -204,15 +212,6 @@ def classify_text(text: str) -> str:
     return diagnose(ReportedFailure(result=text, terminal_reason=None)).category
 
 
-def detail_text(result: ReportedResult) -> str:
-    """Return what the CLI wrote about a failure, cut at 4,096 characters; `API error (no detail)` when it wrote nothing."""
-    text = result.result if isinstance(result.result, str) else ""
-    text = text or "; ".join(result.errors)
-    if not text:
-        return NO_DETAIL
-    return text if len(text) <= DETAIL_LIMIT else text[:DETAIL_LIMIT] + TRUNCATED
-
-
 # Both paths.
 
 
@@ -221,7 +220,7 @@ def with_address(error: AnyError, url: str | None) -> AnyError:
 
     Only scheme, host and port are named: the rest of a URL may hold a secret. None leaves the message as it is.
     """
-    suffix = read_suffix(str(error))
+    suffix = read_suffix(_message_of(error))
     if url is None or suffix is None or error.code != "result.connection_failed":
         return error
     cause = error.__cause__
@@ -244,11 +243,47 @@ def _origin_of(url: str) -> str:
     return f"{parts.scheme}://{shown}" + (f":{port}" if port else "")
 
 
-def timed_out(transport: TransportKind, *, seconds: float | None = None, messages: Sequence[Any] = ()) -> errors.MissingResult:
-    """Make the error for a call that took too long. `messages` are those received until then. It is not retryable."""
+def timed_out(
+    transport: TransportKind,
+    *,
+    seconds: float | None = None,
+    messages: Sequence[Any] = (),
+    option: str = "timeout",
+    retries: Sequence[APIRetryMessage] = (),
+) -> errors.MissingResult:
+    """Make the error for a call that took too long. `messages` are those received until then.
+
+    `option` is the limit that was reached, `timeout` or `attempt_timeout`.
+    `retries` are those with which they end: the API failed each time. Then its failure is the `__cause__`, and the error has its category,
+    and is as retryable. Otherwise it is not retryable.
+    """
     after = "" if seconds is None else f" within {seconds:g} s"
-    text = f"There was no complete answer{after}. Allow more time with timeout, or ask for less."
-    return _worded(errors.MissingResult, transport, text, code=_TIMEOUT_CODE, category="timeout", messages=messages)
+    text = f"There was no complete answer{after}."
+    if not retries:
+        text += f" Allow more time with {option}, or ask for less."
+        return _worded(errors.MissingResult, transport, text, code=_TIMEOUT_CODE, category="timeout", messages=messages)
+    cause = classify_reported(_reported_by(retries[-1]), transport)
+    cause.reason = _told_of(retries)
+    text += f" {_SUFFIX.sub('', _message_of(cause)).rstrip()}"
+    known = {"category": cause.category, "retryable": cause.retryable, "messages": messages}
+    return _caused(_worded(errors.MissingResult, transport, text, code=_TIMEOUT_CODE, **known), cause)
+
+
+def _reported_by(retry: APIRetryMessage) -> ReportedFailure:
+    """Return the failure that an agent announced with a retry. Without a status and a known kind, the API was not reached."""
+    status = None if retry.error_status is None else _known_status(retry.error_status)
+    reported = ReportedFailure(api_error_status=status, assistant_error=retry.error, result=retry.error)
+    is_known = status is not None or diagnose(reported).code != errors.APIFailed.code
+    return reported if is_known else ReportedFailure(api_error="connection_failed", result=retry.error)
+
+
+def _told_of(retries: Sequence[APIRetryMessage]) -> str:
+    """Return in words what the API did each time, and how far the agent had got with its retries."""
+    last = retries[-1]
+    status = "without an answer" if last.error_status is None else f"with status {last.error_status}"
+    kind = f" ({last.error})" if last.error else ""
+    following = f"; retry {last.attempt} of {last.max_retries} was to follow" if last.max_retries else ""
+    return f"the API failed {len(retries)} times, the last time {status}{kind}{following}"
 
 
 def read_suffix(message: str) -> Suffix | None:
@@ -284,6 +319,11 @@ def _reworded(error: errors.ClaudeTransportError, text: str) -> errors.ClaudeTra
     found = copy.copy(error)
     found.args = (_suffixed(text, "cli", found.category),)
     return found
+
+
+def _message_of(error: errors.ClaudeTransportError) -> str:
+    """Return the message without the reason, which `str()` adds."""
+    return str(error.args[0]) if error.args else ""
 
 
 def _caused(error: AnyError, cause: BaseException) -> AnyError:

@@ -11,16 +11,16 @@ from collections.abc import Callable
 
 from claude_transport.codex.conversation import CodexTurnResult
 from claude_transport.codex.session import CodexSession
-from claude_transport.completion.classification import Detail, classify_codex_exception, detail_text
+from claude_transport.completion.classification import classify_codex_exception
 from claude_transport.completion.codex_messages import CodexTranslation
 from claude_transport.completion.codex_request import CodexCall, input_of
-from claude_transport.completion.request import CompletionRequest
+from claude_transport.completion.request import NO_EXIT_CODE, CompletionRequest, end_of
 from claude_transport.completion.resolution import AgentResolution, Resolution, TransportKind
 from claude_transport.errors import ClaudeTransportError, ConfigurationError, ResultError
 from claude_transport.launch.credentials import CredentialReport, Payer
 from claude_transport.protocol.envelope import Message
 from claude_transport.protocol.messages import ResultMessage
-from claude_transport.transports.subprocess import SubprocessTransport
+from claude_transport.transport import TransportLike
 
 
 def call_of(request: CompletionRequest) -> CodexCall:
@@ -28,8 +28,9 @@ def call_of(request: CompletionRequest) -> CodexCall:
     return CodexCall(request.options, request.codex, arguments=request.arguments, plain=request.plain)
 
 
-def check_for_codex(request: CompletionRequest, agent: AgentResolution, resolution: Resolution) -> CredentialReport:
-    """Check that Codex can answer this call, and return the credential that it would use, as far as can be told before it runs.
+def check_for_codex(request: CompletionRequest, agent: AgentResolution, resolution: Resolution) -> CredentialReport | None:
+    """Check that Codex can answer this call, and return the credential that it would use, as far as can be told before it runs: None for a
+    transport of the caller, which may lead to another machine.
 
     Raises `ConfigurationError` that names the option which Codex cannot honour.
     """
@@ -38,7 +39,7 @@ def check_for_codex(request: CompletionRequest, agent: AgentResolution, resoluti
     call = call_of(request)
     call.check(agent, resolution)
     input_of(request.prompt)
-    return call.credential(os.environ)
+    return call.credential(os.environ) if request.make_transport is None else None
 
 
 class CodexPath:
@@ -53,7 +54,8 @@ class CodexPath:
         """Whether the prompt may have reached Codex."""
         self.payer: Payer = payer
         self.api_key_source: str | None = api_key_source
-        self.exit_code: int | None = -1
+        self.exit_code: int | None = NO_EXIT_CODE
+        self.stderr_tail: str = ""
         self.may_have_acted: bool = False
         """Whether the model has answered, and the turn went on: it called a tool then. Codex shows no item for a command that its sandbox
         stopped."""
@@ -63,10 +65,12 @@ class CodexPath:
 
         Raises `ClaudeTransportError` with a fixed message (see `classification`), also for a turn that failed.
         """
-        transport = SubprocessTransport(self._call.options)
+        transport: TransportLike | None = None
         try:
+            transport = self._request.transport_with(self._call.options)
             resume, settings = self._request.options.resume, self._call.thread_settings
-            async with CodexSession(transport, resume=resume, thread=settings) as session:
+            patience = self._request.close_timeout
+            async with CodexSession(transport, resume=resume, thread=settings, close_timeout=patience) as session:
                 schema = self._call.schema
                 translation = CodexTranslation(session_id=session.thread_id, model=session.thread.data.model, schema=schema)
                 hear(translation.begin(api_key_source=self.api_key_source))
@@ -86,8 +90,7 @@ class CodexPath:
                 raise
             raise classified from exc
         finally:
-            if transport.info.exit_code is not None:
-                self.exit_code = transport.info.exit_code
+            self.exit_code, self.stderr_tail = end_of(transport)
 
 
 def _raise_for_error(ended: CodexTurnResult, result: ResultMessage) -> None:
@@ -96,4 +99,4 @@ def _raise_for_error(ended: CodexTurnResult, result: ResultMessage) -> None:
         ended.raise_for_error()
     except ResultError as error:
         error.result = result
-        raise error from Detail(detail_text(result))
+        raise

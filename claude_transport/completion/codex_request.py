@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 from claude_transport.codex.credentials import check_codex_payer, describe_codex_credentials
+from claude_transport.codex.errors import check_sendable
 from claude_transport.codex.options import CodexOptions, check_options
 from claude_transport.completion.models import check_model
 from claude_transport.completion.output_schema import check_schema
@@ -61,8 +62,7 @@ class CodexCall:
         """Check that Codex can do all of it. Raises `ConfigurationError` that names the option which it cannot honour."""
         if resolution.choice == "api":
             raise ConfigurationError(
-                f'transport: {resolution.reason}, but {agent.reason}, and Codex has no API path. Use transport="cli", or '
-                'agent="claude-code"',
+                f'transport: {_both(resolution, agent)}, and Codex has no API path. Use transport="cli", or agent="claude-code"',
                 option="transport",
             )
         for field in fields_of(type(self._given)):
@@ -74,6 +74,9 @@ class CodexCall:
         if not isinstance(self._given.system_prompt, str | None):
             refuse("system_prompt", "Codex takes text only; a preset needs claude")
         check_options(self.options)
+        check_sendable("system_prompt", self._given.system_prompt)
+        check_sendable("resume", self._given.resume)
+        check_sendable("output_format", self._given.output_format)
         if self.schema is not None:
             check_schema(self.schema)
 
@@ -117,6 +120,13 @@ class CodexCall:
         if self._given.env:
             changes["env"] = {**self._given.env, **given.env}
         return given.replace(**changes)
+
+
+def _both(resolution: Resolution, agent: AgentResolution) -> str:
+    """Return what says that the call goes to the API, and what says that Codex answers. One place may say both."""
+    if agent.layer == resolution.layer != "environment" and agent.choice == agent.kind:
+        return f"{agent.reason} and {resolution.choice}"
+    return f"{resolution.reason}, but {agent.reason}"
 
 
 def input_of(prompt: str | Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

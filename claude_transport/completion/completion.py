@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from claude_transport.completion.assembly import build_api_message
+from claude_transport.completion.assembly import ADVICE, build_api_message
 from claude_transport.completion.resolution import AgentKind, AgentResolution, Resolution, TransportKind
 from claude_transport.launch.credentials import Payer
 from claude_transport.protocol.envelope import Message, Usage
+from claude_transport.protocol.messages import AssistantMessage, InitMessage, ResultMessage, UserMessage
 
 if TYPE_CHECKING:
     from anthropic.types import Message as APIMessage
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
 class Completion(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The answer to one call of `complete()` or `stream()`, with what it cost and which path (the CLI or the API) and account it used.
 
-    `text` is the text blocks of the main conversation, joined by newlines; `text_blocks` has them one by one. `usage` counts tokens, with
-    those of the cache. `usage` and `cost_usd` (US dollars at list price) belong to the attempt that succeeded. `cost_usd` is None when the
+    `text` is the text blocks of the main conversation, joined by newlines; `text_blocks` has them one by one. A failed call has neither:
+    the text of a failed attempt is no answer. After a timeout, they are what was written until then. `usage` counts tokens, with those of
+    the cache. `usage` and `cost_usd` (US dollars at list price) belong to the attempt that succeeded. `cost_usd` is None when the
     price is not known.
 
     `transport` is the path that answered, `resolution` says why it was chosen. `agent` is the agent that answered (`claude-code`, `codex`),
@@ -34,7 +36,10 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     `warnings` are sentences about the answer. `category` is `interactive` or `background-task` when the answer looks unfinished; for a
     failed call it is the category of the error. `events` are all messages of the attempt; partial messages only when the options asked for
-    them.
+    them. `conversation` are those of them that `claude -p` prints. `event.to_dict()` is an event as JSON has it.
+
+    `stderr_tail` is the end of the standard error of the process, also of one that answered well. It may hold secrets, so `repr()` shows
+    only its length.
     """
 
     text: str
@@ -56,6 +61,19 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     warnings: tuple[str, ...] = ()
     category: str | None = None
     events: tuple[Message, ...] = ()
+    stderr_tail: str = ""
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        shown = {name: getattr(self, name) for name in self.__struct_fields__}
+        return [*(shown | {"stderr_tail": f"<{len(self.stderr_tail)} characters>" if self.stderr_tail else ""}).items()]
+
+    def __repr__(self) -> str:
+        return f"Completion({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
+
+    @property
+    def conversation(self) -> tuple[Message, ...]:
+        """The `events` that `claude -p --output-format stream-json` prints: init, what the model and its tools say, results."""
+        return tuple(event for event in self.events if isinstance(event, InitMessage | AssistantMessage | UserMessage | ResultMessage))
 
     @property
     def agent(self) -> AgentKind:
@@ -71,7 +89,8 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         from anthropic.types import Message as APIMessage
 
         # `construct`, as the SDK does for what the API sends: it accepts blocks that it does not know yet
-        return APIMessage.construct(None, **build_api_message(self.events, usage=self.usage))
+        failed = self.category not in (None, *ADVICE) and not self.text
+        return APIMessage.construct(None, **build_api_message(self.events, usage=self.usage, failed=failed))
 
 
 _ATTRIBUTE = "completion"
@@ -83,7 +102,10 @@ def attach_completion(error: BaseException, completion: Completion) -> None:
 
 
 def partial_completion(error: BaseException) -> Completion | None:
-    """Return what a failed call had received before `error` ended it, as a `Completion`: text, events, attempts.
+    """Return what a failed call had received before `error` ended it, as a `Completion`: events, attempts, tokens.
+
+    Its `text` is empty, because the text of a failed attempt is no answer. Only after a timeout (`exec.cli.timeout`), it is what was
+    written until then. `events` has the whole messages of the last attempt.
 
     Returns None when `error` was not raised by `complete()` or `stream()`.
     """

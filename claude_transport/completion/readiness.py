@@ -22,6 +22,7 @@ from claude_transport.completion.models import check_model
 from claude_transport.completion.resolution import (
     API_VARIABLES,
     NO_AGENT,
+    NO_KEY,
     NO_PATH,
     AgentChoice,
     AgentKind,
@@ -169,9 +170,10 @@ _SUBSCRIPTION: Final = frozenset({"subscription", "subscription_strict"})
 class PreflightReport(msgspec.Struct, frozen=True, kw_only=True):
     """What would happen to a call: the result of `preflight()`. It holds names and paths, never a secret.
 
-    `ok` says whether the call may be tried. If not, `problem` says why and what to do, `code` is its stable code, and `option` names the
-    option that causes it. `choice` is the requested path, `resolution` the chosen one; None when neither path is possible. `row` and `cell`
-    are the place in the table of docs/reference/transport-choice.md.
+    `ok` says whether the call may be tried. `problem` says why it cannot work and what to do, `code` is its stable code, and `option` names
+    the option that causes it. `problem` may be set although `ok` is True: when the path that was asked for is closed and the other is open,
+    and when no credential was found for the CLI, whose login may be kept elsewhere. `choice` is the requested path, `resolution` the chosen
+    one; None when neither path is possible. `row` and `cell` are the place in the table of docs/reference/transport-choice.md.
 
     `cli`, `cli_version` and `searched` tell which program was found, and where. `credential` (a name) and `payer` belong to the chosen
     path. `agent_resolution` is the chosen agent, and None when `auto` finds none; for `codex`, `cli` and `cli_version` are those of Codex.
@@ -250,19 +252,19 @@ def preflight(
     program = agent if isinstance(agent, AgentCLI) else CLAUDE_CODE
     cli, searched = _find(program, options, env) if cli_available is not False else (None, ())
     has_cli = cli is not None if cli_available is None else cli_available
-    # the API path reads its key from the environment of a child; the billing policy is checked below
-    given = build_environment(options.replace(billing="inherit"), env)
+    given = build_environment(options.replace(billing="inherit"), env)  # of the API path, too; the policy is checked below
     has_key = has_api_key(given) if api_key_available is None else api_key_available
     choice, resolution = _resolve(transport, env, declared, has_cli=has_cli, has_key=has_key)
     row, cell = Row(api_key=has_key, cli=has_cli), cell_of(choice, api_key=has_key, cli=has_cli)
     chosen = _choose_agent(agent, env, declared, choice=choice, row=row, codex=codex)
     if chosen is not None and chosen.kind == "codex":
-        return _preflight_codex(chosen, choice, row, env, options=options, codex=codex)
+        return _preflight_codex(chosen, resolution, choice, row, env, options=options, codex=codex)
     by_cli, broken = _describe(options, env, login_status) if has_cli else (None, "")
     by_api = api_credential_of(given)
-    problem, code, option = _problem(cell, choice, given, options, agent=chosen, strict=strict, broken=broken, status=login_status)
+    obstacle = _obstacle(cell, choice, given, options, agent=chosen, strict=strict, broken=broken, status=login_status)
+    problem, code, option = obstacle if obstacle[0] else _doubt(cell, by_cli)
     return PreflightReport(
-        ok=not problem,
+        ok=not obstacle[0],
         row=row,
         choice=choice,
         cell=cell,
@@ -312,9 +314,16 @@ def _choose_agent(
 
 
 def _preflight_codex(
-    agent: AgentResolution, choice: TransportChoice, row: Row, env: Mapping[str, str], *, options: ClaudeOptions, codex: CodexOptions | None
+    agent: AgentResolution,
+    asked: Resolution | None,
+    choice: TransportChoice,
+    row: Row,
+    env: Mapping[str, str],
+    *,
+    options: ClaudeOptions,
+    codex: CodexOptions | None,
 ) -> PreflightReport:
-    """Check what would happen to a call that Codex answers. `row` is what there is of Claude."""
+    """Check what would happen to a call that Codex answers. `asked` is the path that Claude would take, and `row` what there is of it."""
     from claude_transport.codex.discovery import find_codex  # Codex is loaded only where it is asked about
     from claude_transport.completion.codex_request import CodexCall
 
@@ -325,7 +334,7 @@ def _preflight_codex(
     searched: tuple[str, ...] = ()
     credential: CredentialReport | None = None
     try:
-        call.check(agent, resolution)
+        call.check(agent, asked or resolution)
         credential = call.credential(env)
         cli = find_codex(call.options.codex_path, env=env)
         searched = cli.searched
@@ -333,8 +342,11 @@ def _preflight_codex(
         problem, code, option, searched = str(error), error.code, "codex_path", error.searched
     except (ConfigurationError, NotExecutableError) as error:
         problem, code, option = str(error), error.code, getattr(error, "option", "codex_path")
+    ok = not problem
+    if ok and credential is not None and credential.missing:
+        problem, code = credential.missing, NO_KEY
     return PreflightReport(
-        ok=not problem,
+        ok=ok,
         row=row,
         choice=choice,
         cell=Cell("cli"),
@@ -415,12 +427,14 @@ def _with_status(found: CredentialReport, status: LoginStatus | None) -> Credent
     if status is None or not status.logged_in or found.winner not in {"none", "unknown"}:
         return found
     if status.auth_method == "api_key":
-        return msgspec.structs.replace(found, winner="api_key", name=status.api_key_source, payer="api account", headers=("x-api-key",))
+        return msgspec.structs.replace(
+            found, winner="api_key", name=status.api_key_source, payer="api account", headers=("x-api-key",), missing=""
+        )
     name = f"login ({status.subscription_type})" if status.subscription_type else "login"
-    return msgspec.structs.replace(found, winner="login", name=name, payer="subscription", headers=("Authorization",))
+    return msgspec.structs.replace(found, winner="login", name=name, payer="subscription", headers=("Authorization",), missing="")
 
 
-def _problem(
+def _obstacle(
     cell: Cell,
     choice: TransportChoice,
     env: Mapping[str, str],
@@ -449,6 +463,15 @@ def _problem(
         return broken, ConfigurationError.code, "billing"
     if cell.kind == "cli" and cell.failure is None and status is not None and not status.logged_in:
         return "claude is not logged in: run `claude` and /login, or set ANTHROPIC_API_KEY", "exec.cli.auth_failed", None
+    return "", None, None
+
+
+def _doubt(cell: Cell, by_cli: CredentialReport | None) -> tuple[str, str | None, str | None]:
+    """Return why a call that may be tried will probably fail, the code, and the option at fault; an empty sentence when it will not."""
+    if cell.failure == "call" and cell.kind is not None:
+        return NO_PATH[cell.kind], cell.code, "transport"
+    if cell.kind == "cli" and by_cli is not None and by_cli.missing:
+        return by_cli.missing, NO_KEY, None
     return "", None, None
 
 

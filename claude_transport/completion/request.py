@@ -6,14 +6,16 @@ with.
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
 from claude_transport.backoff import RetryPolicy
+from claude_transport.client.ending import check_close_timeout
 from claude_transport.completion.models import check_model, full_name, max_tokens_of
 from claude_transport.completion.readiness import api_credential_of, check_billing
 from claude_transport.completion.resolution import AgentChoice, AgentResolution, TransportChoice
@@ -21,13 +23,23 @@ from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.launch.environ import build_environment
 from claude_transport.launch.options import BillingPolicy, ClaudeOptions, fields_of, is_given
 from claude_transport.launch.validation import check_types, validate_options
-from claude_transport.protocol.envelope import encode_line
+from claude_transport.protocol.envelope import encode_line, holds_half_a_pair
+from claude_transport.transport import TransportLike, check_transport, check_transport_maker, info_of
+from claude_transport.transports.subprocess import SubprocessTransport
 
 if TYPE_CHECKING:
     from claude_transport.codex.options import CodexOptions
 
 Prompt: TypeAlias = str | Sequence[Mapping[str, Any]]
 """One user prompt: text, or content blocks as the Messages API has them."""
+
+MakeTransport: TypeAlias = Callable[[Any], TransportLike]
+"""Makes the transport of one attempt from its options: `ClaudeOptions`, or `CodexOptions` when Codex answers."""
+
+OnStderr: TypeAlias = Callable[[str], object]
+
+NO_EXIT_CODE: Final = -1
+"""Exit code of a run that has none: the CLI was not started, or a signal or the timeout ended it."""
 
 PLAIN: Final = ClaudeOptions(tools=(), system_prompt="", strict_mcp_config=True, verbatim_prompts=True)
 """Options for the CLI when the caller gives none: no tools, no system prompt and no servers, as on the API path."""
@@ -72,6 +84,9 @@ _NOT_ROOT: Final = 1
 """A user id that is not root: the API path runs nothing, so the CLI's limits for root do not apply."""
 
 
+_HALF: Final = "holds half of a surrogate pair, which cannot be sent. Remove it"
+
+
 class Credential(msgspec.Struct, frozen=True):
     """The credential of the API path: the `name` of its variable, and its `value`, which `repr` hides."""
 
@@ -95,10 +110,14 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     declared: str | Mapping[str, Any] | None = None
     agent: AgentChoice | None = None
     codex: CodexOptions | None = None
+    on_stderr: OnStderr | None = None
+    make_transport: MakeTransport | None = None
     arguments: Mapping[str, str] = msgspec.field(default_factory=dict)
     plain: bool = False
     fallback: bool = False
     timeout: float = 300.0
+    attempt_timeout: float | None = None
+    close_timeout: float | None = None
     retry: RetryPolicy = RetryPolicy()
     heuristics: bool = True
     subject: str | None = None
@@ -114,6 +133,14 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
         """Return the options to run the CLI with: partial messages on, and no retries of its own unless the caller asked for them."""
         retries = self.options.max_retries
         return self.options.replace(include_partial_messages=True, max_retries=0 if retries is None else retries)
+
+    def transport_with(self, options: ClaudeOptions | CodexOptions) -> TransportLike:
+        """Return a new transport for one attempt on the CLI path. Raises `ConfigurationError` when `make_transport` returned none."""
+        if self.make_transport is None:
+            return SubprocessTransport(options, on_stderr=self.on_stderr)
+        transport = self.make_transport(options)
+        check_transport(transport, of="complete", option="make_transport")
+        return transport
 
     def api_body(self) -> dict[str, Any]:
         """Return the body of the request to the Messages API.
@@ -163,9 +190,11 @@ def build_request(
         raise ConfigurationError(f"options must be ClaudeOptions, not {type(options).__name__}", option="options")
     if max_tokens is not None and (isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1):
         raise ConfigurationError(f"max_tokens must be 1 or more, not {max_tokens!r}", option="max_tokens")
-    for name, text in (("model", model), ("system", system)):
+    for name, text in (("model", model), ("system", system), ("subject", rest["subject"])):
         if text is not None and not isinstance(text, str):
             raise ConfigurationError(f"{name} must be text, not {type(text).__name__}", option=name)
+        if text is not None and holds_half_a_pair(text):
+            raise ConfigurationError(f"{name} {_HALF}", option=name)
     named = {
         "model": ("model", model),
         "system_prompt": ("system", system),
@@ -183,6 +212,14 @@ def build_request(
     )
     _check(request)
     return request
+
+
+def end_of(transport: TransportLike | None) -> tuple[int, str]:
+    """Return the exit code of the process behind `transport`, and the end of its standard error."""
+    if transport is None:
+        return NO_EXIT_CODE, ""
+    info = info_of(transport)
+    return (NO_EXIT_CODE if info.exit_code is None else info.exit_code), info.stderr_tail
 
 
 def check_for_claude(request: CompletionRequest, agent: AgentResolution) -> None:
@@ -228,13 +265,25 @@ def _are_blocks(prompt: object) -> bool:
 
 
 def _check(request: CompletionRequest) -> None:
-    timeout: object = request.timeout
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or math.isnan(timeout) or timeout <= 0:
-        raise ConfigurationError(f"timeout must be a number of seconds above 0 (math.inf for no limit), not {timeout!r}", option="timeout")
+    choice: object = request.transport
+    if choice is not None and not isinstance(choice, str):
+        what = choice.__name__ if isinstance(choice, type) else type(choice).__name__
+        raise ConfigurationError(
+            f"transport must be auto, cli or api, not {what}: give a transport of your own as make_transport=lambda options: …",
+            option="transport",
+        )
+    check_transport_maker(request.make_transport)
+    heard: object = request.on_stderr
+    if heard is not None and (not callable(heard) or inspect.iscoroutinefunction(heard)):
+        raise ConfigurationError(f"on_stderr must be a plain function (not async), not {heard!r}", option="on_stderr")
+    if heard is not None and request.make_transport is not None:
+        raise ConfigurationError("on_stderr: give it to the transport that make_transport makes", option="on_stderr")
+    _check_limit("timeout", request.timeout)
+    if request.attempt_timeout is not None:
+        _check_limit("attempt_timeout", request.attempt_timeout)
+    check_close_timeout(request.close_timeout)
     if not isinstance(request.retry, RetryPolicy):
         raise ConfigurationError(f"retry must be a RetryPolicy, not {type(request.retry).__name__}", option="retry")
-    if request.subject is not None and not isinstance(request.subject, str):
-        raise ConfigurationError(f"subject must be text, not {type(request.subject).__name__}", option="subject")
     for name in ("heuristics", "fallback"):
         if not isinstance(getattr(request, name), bool):
             raise ConfigurationError(f"{name} must be True or False, not {getattr(request, name)!r}", option=name)
@@ -245,6 +294,11 @@ def _check(request: CompletionRequest) -> None:
         raise ConfigurationError(f"billing: {payer!r} is not one of {', '.join(get_args(BillingPolicy))}", option="billing")
     if request.fallback:
         check_billing("api", request.options.billing)
+
+
+def _check_limit(option: str, seconds: object) -> None:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or math.isnan(seconds) or seconds <= 0:
+        raise ConfigurationError(f"{option} must be a number of seconds above 0 (math.inf for no limit), not {seconds!r}", option=option)
 
 
 def _check_codex_options(options: object) -> None:

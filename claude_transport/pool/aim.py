@@ -19,9 +19,10 @@ from claude_transport.client.query import Query
 from claude_transport.errors import ClaudeTransportError, ConfigurationError
 from claude_transport.launch.features import supports
 from claude_transport.launch.options import ClaudeOptions
+from claude_transport.loggers import logger_for
 from claude_transport.printable import printable
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 _TIMEOUT = 10.0
 """Seconds for an idle session to answer one request. `set_cwd` took 0.3 to 0.8 s on a busy machine."""

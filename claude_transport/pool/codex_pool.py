@@ -20,7 +20,7 @@ from claude_transport.codex.options import CodexOptions
 from claude_transport.codex.session import CodexSession
 from claude_transport.errors import ConfigurationError, JSONRPCError
 from claude_transport.pool.pool import DEFAULT_TIMEOUT, PooledSession, PoolLimits, WarmPool, read_rss_bytes
-from claude_transport.transport import TransportLike
+from claude_transport.transport import TransportLike, check_transport, check_transport_maker
 from claude_transport.transports.subprocess import SubprocessTransport
 
 
@@ -36,6 +36,7 @@ class CodexPool(WarmPool):
             every question is declined.
         tools: functions of this program that the model may call, in every session.
         thread: further fields of `thread/start`, in wire spelling.
+        close_timeout: seconds for closing each session, as for a `CodexSession`.
         warm: sessions to keep ready; 0 for a pool that only bounds their number.
         cap: the most sessions at any time: starting, ready, in use or ending.
         idle_ttl: seconds after which a ready session beyond `warm` is ended, the longest idle first.
@@ -58,6 +59,7 @@ class CodexPool(WarmPool):
         on_approval: OnApproval | None = None,
         tools: Iterable[CodexTool] | None = None,
         thread: Mapping[str, Any] | None = None,
+        close_timeout: float | None = None,
         warm: int = 1,
         cap: int = 8,
         idle_ttl: float = 300.0,
@@ -71,7 +73,8 @@ class CodexPool(WarmPool):
     ) -> None:
         check_number("check_interval", check_interval, positive=True)
         limits = PoolLimits(warm=warm, cap=cap, idle_ttl=idle_ttl, max_age=max_age, max_rss_bytes=max_rss_bytes)
-        recipe = CodexRecipe(options, make_transport=make_transport, on_approval=on_approval, tools=tools, thread=thread)
+        arguments = {"tools": None if tools is None else tuple(tools), "thread": thread, "close_timeout": close_timeout}
+        recipe = CodexRecipe(options, make_transport=make_transport, on_approval=on_approval, arguments=arguments)
         super().__init__(limits, recipe, check_interval=check_interval, read_rss=read_rss, clock=clock, sleep=sleep)
 
     @asynccontextmanager
@@ -79,6 +82,7 @@ class CodexPool(WarmPool):
         """Hand out a session that was never used, with a thread of its own, and end it when the `async with` block is left.
 
         Callers are served in the order of asking. Leaving the block interrupts a running turn and does not wait for the end of the process.
+        After an error or a cancellation the process ends in haste.
 
         Args:
             timeout: seconds to wait for a session.
@@ -93,12 +97,14 @@ class CodexPool(WarmPool):
         check_callback("on_approval", on_approval)
         session = await self._take(timeout)
         assert isinstance(session, PooledCodex)  # noqa: S101 - for the type checkers: the recipe makes no others
+        hurry = True
         try:
             if on_approval is not None:
                 session.approval.callback = on_approval
             yield session.session
+            hurry = False
         finally:
-            self._stock.give_back(session)
+            self._stock.give_back(session, hurry=hurry)
 
 
 class LateApproval:
@@ -131,9 +137,9 @@ class PooledCodex(PooledSession):
         """Let its last user get no more approvals. `aclose()` follows at once."""
         self.approval.callback = None
 
-    async def aclose(self) -> None:
+    async def aclose(self, *, hurry: bool) -> None:
         """Interrupt its turns, and end the process."""
-        await self.session.aclose()
+        await self.session.aclose(hurry=hurry)
 
     @property
     def has_ended(self) -> bool:
@@ -159,15 +165,13 @@ class CodexRecipe:
         *,
         make_transport: Callable[[CodexOptions], TransportLike] | None,
         on_approval: OnApproval | None,
-        tools: Iterable[CodexTool] | None,
-        thread: Mapping[str, Any] | None,
+        arguments: Mapping[str, Any],
     ) -> None:
         self._options = CodexOptions() if options is None else options
         self._make_transport = SubprocessTransport if make_transport is None else make_transport
         self._on_approval = on_approval
-        self._tools = None if tools is None else tuple(tools)
-        self._thread = thread
-        check_callback("make_transport", make_transport)
+        self._arguments = arguments
+        check_transport_maker(make_transport)
         check_callback("on_approval", on_approval)
         if not isinstance(self._options, CodexOptions):
             raise ConfigurationError(f"options is a {type(self._options).__name__}: give a CodexOptions", option="options")
@@ -177,5 +181,7 @@ class CodexRecipe:
     def make(self) -> PooledCodex:
         """Return a session that is not started."""
         approval = LateApproval(self._on_approval)
-        session = CodexSession(self._make_transport(self._options), on_approval=approval, tools=self._tools, thread=self._thread)
+        transport = self._make_transport(self._options)
+        check_transport(transport, of="CodexPool", option="make_transport")
+        session = CodexSession(transport, on_approval=approval, **self._arguments)
         return PooledCodex(session, approval=approval)

@@ -44,13 +44,14 @@ from claude_transport.errors import (
     UsageError,
 )
 from claude_transport.launch.options import ClaudeOptions
+from claude_transport.loggers import logger_for
 from claude_transport.pool.aim import Aim
 from claude_transport.printable import printable
-from claude_transport.transport import TransportLike
+from claude_transport.transport import TransportLike, check_transport, check_transport_maker
 from claude_transport.transports.subprocess import SubprocessTransport
 from claude_transport.winapi import resident_bytes
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 _HEALTH_TIMEOUT = 5.0
 """Seconds for an idle session to answer a check. The CLI takes 1 to 20 ms (docs/reference/protocol.md#answer-times)."""
@@ -121,7 +122,7 @@ class WarmPool:
         return self
 
     async def __aexit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None) -> None:
-        await self.aclose()
+        await self.aclose(hurry=exc is not None)
 
     async def warm_up(self, *, timeout: float = DEFAULT_TIMEOUT) -> None:
         """Wait until `warm` sessions are ready, or until `cap` leaves no place for more. For services that report when they are ready.
@@ -143,14 +144,16 @@ class WarmPool:
             return
         raise ConnectTimeout(f"the pool was not warm after {timeout:g} s: {self.snapshot()}", code="pool.not_warm", waited=timeout)
 
-    async def aclose(self, *, drain_timeout: float = _DRAIN_TIMEOUT) -> None:
+    async def aclose(self, *, drain_timeout: float = _DRAIN_TIMEOUT, hurry: bool = False) -> None:
         """End every session, and hand out no more. Returns when all have ended.
 
         Callable from any task of the event loop, and more than once. Calls of `acquire()` that wait get `TransportClosed`. When this call
-        is cancelled, the pool still closes, without waiting for users.
+        is cancelled, the pool still closes, in haste.
 
         Args:
             drain_timeout: seconds for users to leave their `acquire()` blocks; then their sessions are ended, too.
+            hurry: do not wait for users, and end every session within `close_timeout` seconds, or 1 by default. `async with` does so when
+                its block ends by an error or a cancellation.
         """
         self._refuse_elsewhere()
         check_number("drain_timeout", drain_timeout, positive=False)
@@ -160,6 +163,8 @@ class WarmPool:
         self._tending.cancel()
         if self._draining is None:
             self._draining = self._stock.spawn(functools.partial(self._stock.drain, drain_timeout), name="close claude session pool")
+        if hurry:
+            self._stock.hurry()
         try:
             await self._draining.wait()
         except anyio.get_cancelled_exc_class():
@@ -258,6 +263,7 @@ class SessionPool(WarmPool):
         """Hand out a session that was never used, as a started `Query`, and end it when the `async with` block is left.
 
         Callers are served in the order of asking. Leaving the block interrupts a running turn and does not wait for the end of the process.
+        After an error or a cancellation the process ends in haste.
 
         With `cwd` or `model`, a ready session goes there by control requests. A session that cannot, or that would keep settings of its
         first directory, is ended; a new process with these options takes its place, which takes as long as any start. The directory is
@@ -283,6 +289,7 @@ class SessionPool(WarmPool):
             message = "the sessions of this pool were not started to ask for permission: give the pool a can_use_tool, too"
             raise ConfigurationError(message, option="can_use_tool")
         session = await self._take(timeout)
+        hurry = True
         try:
             assert isinstance(session, PooledQuery)  # noqa: S101 - for the type checkers: the recipe makes no others
             if can_use_tool is not None and session.guard is not None:
@@ -293,8 +300,9 @@ class SessionPool(WarmPool):
                     await session.restart(self._recipe.query(aim, guard=session.guard))
                 self._stock.note_aimed(restarted=not is_there)
             yield session.query
+            hurry = False
         finally:
-            self._stock.give_back(session)
+            self._stock.give_back(session, hurry=hurry)
 
 
 class Retirement(StrEnum):
@@ -452,8 +460,8 @@ class PooledSession(ABC):
         """Let its last user not go on with it. Does not wait."""
 
     @abstractmethod
-    async def aclose(self) -> None:
-        """End it."""
+    async def aclose(self, *, hurry: bool) -> None:
+        """End it, or wait until another call has ended it. With `hurry` the other call becomes faster, too."""
 
     @property
     @abstractmethod
@@ -501,9 +509,9 @@ class PooledQuery(PooledSession):
         self._is_over = True
         self.query.abandon()
 
-    async def aclose(self) -> None:
+    async def aclose(self, *, hurry: bool) -> None:
         """Close the query."""
-        await self.query.aclose()
+        await self.query.aclose(hurry=hurry)
 
     @property
     def has_ended(self) -> bool:
@@ -535,7 +543,7 @@ class QueryRecipe:
         self._options = ClaudeOptions() if options is None else options
         self._make_transport = SubprocessTransport if make_transport is None else make_transport
         self._arguments = arguments
-        check_callback("make_transport", make_transport)
+        check_transport_maker(make_transport)
         _check_for_many(self._options)
         if make_transport is None:
             self.make()  # raises now what the first session would raise; this starts nothing
@@ -555,7 +563,9 @@ class QueryRecipe:
     def query(self, aim: Aim, *, guard: LateGuard | None) -> Query:
         """Return a query that is not started, whose process starts in the directory and with the model of `aim`."""
         arguments: QueryOptions = {**self._arguments, "can_use_tool": guard}
-        return Query(self._make_transport(aim.options_for(self._options)), **arguments)
+        transport = self._make_transport(aim.options_for(self._options))
+        check_transport(transport, of="SessionPool", option="make_transport")
+        return Query(transport, **arguments)
 
     def aim(self, cwd: object, model: object) -> Aim:
         """Return where one use of a session has to go. Raises `ConfigurationError` for what is no path or no model."""
@@ -657,10 +667,10 @@ class Stock:
         self._counts["warm"] += waiter.at_once
         return waiter
 
-    def give_back(self, session: PooledSession) -> None:
-        """End a session whose use is over."""
+    def give_back(self, session: PooledSession, *, hurry: bool) -> None:
+        """End a session whose use is over, in haste after an error."""
         if session in self.in_use:
-            self._retire(session, Retirement.USED)
+            self._retire(session, Retirement.USED, hurry=hurry)
             self._changed()
 
     def note_aimed(self, *, restarted: bool) -> None:
@@ -807,17 +817,21 @@ class Stock:
             self.idle.remove(session)
             self._retire(session, reason)
 
-    def _retire(self, session: PooledSession, reason: Retirement) -> None:
+    def _retire(self, session: PooledSession, reason: Retirement, *, hurry: bool = False) -> None:
         """End a session in a task of its own. It keeps its place until it has ended."""
         self.in_use.discard(session)
         self.ending.add(session)
         self._retired[reason] += 1
         logger.log(logging.DEBUG if reason in _EXPECTED else logging.INFO, "a session of the pool is ended: %s", reason)
         session.abandon()  # at once, so that its last user cannot go on with it
-        self.spawn(functools.partial(self._end, session), name="end of a pooled session", at_end=functools.partial(self._ended, session))
+        self.spawn(
+            functools.partial(self._end, session, hurry=hurry or self._is_in_hurry),
+            name="end of a pooled session",
+            at_end=functools.partial(self._ended, session),
+        )
 
-    async def _end(self, session: PooledSession) -> None:
-        closing = BackgroundTask.spawn(session.aclose, name="close of a pooled session")
+    async def _end(self, session: PooledSession, *, hurry: bool) -> None:
+        closing = BackgroundTask.spawn(functools.partial(session.aclose, hurry=hurry), name="close of a pooled session")
         with anyio.move_on_after(_GIVE_UP):
             await closing.wait()
             return
@@ -840,8 +854,10 @@ class Stock:
             await self._change.wait()
 
     def hurry(self) -> None:
-        """Make `drain()` stop waiting for sessions in use."""
+        """Make `drain()` stop waiting for sessions in use, and the sessions end in haste."""
         self._is_in_hurry = True
+        for session in self.ending:
+            self.spawn(functools.partial(session.aclose, hurry=True), name="faster close of a pooled session")
         self._changed()
 
     async def drain(self, timeout: float) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
@@ -337,7 +338,14 @@ async def test_a_call_before_the_handshake_is_refused() -> None:
 
 async def test_a_server_whose_manifest_the_cli_uses_is_called_without_a_handshake() -> None:
     """CLI 2.1.330, real: with `sdkMcpServerManifests` it asks neither `initialize` nor `tools/list`."""
-    server = MCPServer("box")
+    lives: list[str] = []
+
+    @asynccontextmanager
+    async def lifespan(_server: object) -> AsyncIterator[None]:
+        lives.append("begun")
+        yield
+
+    server = MCPServer("box", lifespan=lifespan)
     cli = Cli()
     cli.transport.answers = False
     parked = {"box": "parked", "other": "malformed"}
@@ -355,8 +363,10 @@ async def test_a_server_whose_manifest_the_cli_uses_is_called_without_a_handshak
     async with Query(cli.transport, mcp_servers={"box": server, "other": MCPServer("other")}):
         replies = [await cli.reply(cli.call("double", id=id_, number=id_)) for id_ in (4, 5)]
         assert [(reply["id"], reply["result"]["content"][0]["text"]) for reply in replies] == [(4, "8"), (5, "10")]
-        assert (await cli.shake_hands())["result"]["serverInfo"]["name"] == "box"  # after a toggle the CLI does it itself
+        # the CLI does it itself when another server changes
+        assert (await cli.shake_hands())["result"]["serverInfo"]["name"] == "box"
         assert (await cli.reply(cli.call("double", id=4, number=1)))["result"]["content"][0]["text"] == "2"
+        assert lives == ["begun"]
         cli.server = "other"
         assert (await cli.reply(cli.call("double")))["error"]["code"] == INTERNAL_ERROR
 

@@ -44,7 +44,7 @@ WRONG: list[tuple[str, Callable[[], object], str]] = [
     ("transport_close_timeout", query(transport_close_timeout=-1), "at least 0"),
     ("max_buffered_bytes", query(max_buffered_bytes=0), "above 0"),
     ("transport", lambda: Query("hello"), "must be a Transport, not str"),
-    ("transport", lambda: Query(None), "must be a Transport, not NoneType"),
+    ("transport", lambda: Query(None), "must be a Transport, not None$"),
     ("options", lambda: SubprocessTransport({"model": "x"}), "ClaudeOptions or a CodexOptions, not dict"),
     ("options", lambda: SubprocessTransport({}), "ClaudeOptions or a CodexOptions, not dict"),
     ("options", lambda: one_shot("x", options={"model": "x"}), "ClaudeOptions or a CodexOptions, not dict"),

@@ -407,7 +407,10 @@ async def test_a_login_that_is_missing_is_a_failure_although_it_looks_like_an_an
     with pytest.raises(AuthFailed) as caught:
         found.raise_for_error()
     assert (caught.value.code, caught.value.retryable) == ("exec.cli.auth_failed", False)
-    assert text not in str(caught.value)
+    assert (caught.value.reason, str(caught.value.__cause__)) == (text, text)
+    assert str(caught.value) == (
+        f"The credential is missing or was refused. Log in again, or check the key. Reason: {text} (transport=cli, category=auth)"
+    )
 
 
 # ----------------------------------------------------------------------------------------------------- prompts without names

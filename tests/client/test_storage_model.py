@@ -8,6 +8,7 @@ from peers import ForeignTransport
 
 from claude_transport import Message
 from claude_transport.client.connection import Connection
+from claude_transport.client.ending import TransportEnd
 from claude_transport.client.storage import AllMessages, Mailbox, Storage, cost_of
 from claude_transport.protocol.codec import LineDecoder
 from claude_transport.protocol.conversation import Conversation
@@ -58,7 +59,9 @@ class Real:
     """The storage with two turns whose handles are held."""
 
     def __init__(self) -> None:
-        self.connection = Connection(ForeignTransport(), Conversation(), close_timeout=1)
+        self.connection = Connection(
+            ForeignTransport(), Conversation(), end=TransportEnd(ForeignTransport(), transport_close_timeout=1, close_timeout=None)
+        )
         self.storage = Storage(self.connection, max_buffered_bytes=1)
         self.turns = {uuid: self.storage.open_turn(uuid, Conversation()) for uuid in UUIDS}
         self.reader: AllMessages | None = None

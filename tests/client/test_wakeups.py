@@ -14,6 +14,7 @@ from peers import PATIENCE, ForeignTransport, Frame, in_time, result, soon
 
 from claude_transport import Message, Query
 from claude_transport.client.connection import Connection
+from claude_transport.client.ending import TransportEnd
 from claude_transport.protocol.conversation import Conversation
 from claude_transport.protocol.envelope import encode_line
 from claude_transport.transport import PouredLines
@@ -182,7 +183,8 @@ async def test_others_get_their_turn_while_a_stream_never_waits() -> None:
     handed_on = 0
     async with transport, anyio.create_task_group() as tasks:
         tasks.start_soon(take_turns)
-        async with Connection(transport, Conversation(), close_timeout=PATIENCE).batches() as batches:
+        end = TransportEnd(transport, transport_close_timeout=PATIENCE, close_timeout=None)
+        async with Connection(transport, Conversation(), end=end).batches() as batches:
             assert await in_time(batches.pour(count))
         tasks.cancel_scope.cancel()
     assert turns > 100

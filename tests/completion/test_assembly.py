@@ -262,6 +262,41 @@ def test_what_the_cli_gives_up_is_taken_back() -> None:
 
 
 @pytest.mark.parametrize(
+    "gives_up",
+    [
+        {"type": "user", "message": {"role": "user", "content": "Again."}, "isSynthetic": True, "refused_message_id": "msg_1"},
+        {"type": "system", "subtype": "model_refusal_fallback", "retracted_message_uuids": ["uuid_1"]},
+    ],
+    ids=["same model", "another model"],
+)
+def test_a_message_that_was_refused_is_no_part_of_the_answer(gives_up: dict[str, Any]) -> None:
+    refused, whole = {**said("No."), "uuid": "uuid_1"}, {**said("Fine.", id="msg_2"), "uuid": "uuid_2"}
+    flow = TextFlow()
+    for message in decoded(START, BLOCK, delta("No."), refused):
+        flow.hear(message)
+    assert (flow.text, flow.was_taken_back, flow.was_refused) == ("No.", False, False)
+    for message in decoded(gives_up, whole):
+        flow.hear(message)
+    assert (flow.text, flow.blocks, flow.was_taken_back, flow.was_refused) == ("Fine.", ("Fine.",), True, True)
+    completion = completion_of(refused, gives_up, whole, RESULT)
+    assert completion.text == "Fine."
+    assert [block.to_dict() for block in completion.raw_message.content] == [{"type": "text", "text": "Fine."}]
+
+
+def test_the_blocks_so_far_are_those_of_the_text_so_far() -> None:
+    flow = TextFlow()
+    for message in decoded(START, BLOCK, delta("He"), delta("llo"), BLOCK, delta("y")):
+        flow.hear(message)
+    assert (flow.text, flow.blocks) == ("Hello\ny", ("Hello", "y"))
+
+
+def test_the_stop_reason_of_a_message_of_the_cli_itself_is_not_the_models() -> None:
+    failed = {**RESULT, "is_error": True, "stop_reason": "stop_sequence"}
+    assert assemble(decoded(said("x"), failed)).stop_reason is None
+    assert assemble(decoded(said("x"), {**failed, "api_error": "max_output_tokens"})).stop_reason == "max_tokens"
+
+
+@pytest.mark.parametrize(
     "silent",
     [
         {**delta("sub"), "parent_tool_use_id": "toolu_1"},

@@ -18,19 +18,17 @@ import pytest
 from claude_transport import errors
 from claude_transport.backoff import RetryPolicy
 from claude_transport.completion.classification import (
-    NO_DETAIL,
-    Detail,
     classify_api_exception,
-    classify_api_refusal,
     classify_cli_exception,
+    classify_reported,
     classify_result,
     classify_text,
-    detail_text,
     read_suffix,
     retry_after_of,
     timed_out,
 )
 from claude_transport.protocol.codec import decode_message
+from claude_transport.protocol.diagnosis import Detail, ReportedFailure, detail_of
 from claude_transport.protocol.messages import ResultMessage
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
@@ -96,7 +94,7 @@ def test_s1_6_the_same_failure_has_the_same_class_code_and_sentence_on_both_path
     assert by_cli is not None
     assert type(by_api) is type(by_cli)
     assert (by_api.code, by_api.category, by_api.retryable) == (by_cli.code, by_cli.category, by_cli.retryable)
-    assert str(by_api) == str(by_cli).replace("transport=cli", "transport=api")
+    assert by_api.args == (by_cli.args[0].replace("transport=cli", "transport=api"),)
     assert RetryPolicy.kind_of(by_api) == RetryPolicy.kind_of(by_cli)
 
 
@@ -129,7 +127,9 @@ def test_s1_6_every_answer_of_the_api_has_a_class_a_code_and_a_budget(
 def test_s1_6_a_message_is_a_fixed_sentence_and_the_cause_keeps_the_rest() -> None:
     raw = sdk_error(500, "api_error")
     found = classify_api_exception(raw)
-    assert str(found) == "The API failed. Try again in a few minutes. (transport=api, category=api)"
+    assert found.args == ("The API failed. Try again in a few minutes. (transport=api, category=api)",)
+    assert found.reason == "[secret] in /home/someone/project"
+    assert str(found) == f"The API failed. Try again in a few minutes. Reason: {found.reason} (transport=api, category=api)"
     assert found.__cause__ is raw
     assert SECRET in str(raw)
 
@@ -176,9 +176,11 @@ def test_s1_6_an_error_of_this_library_stays_what_it_is() -> None:
 
 def test_s1_6_a_refusal_is_the_same_error_on_both_paths() -> None:
     by_cli = classify_result(result(stop_reason="refusal", assistant_error="invalid_request"))
-    by_api = classify_api_refusal("the message")
-    assert type(by_api) is type(by_cli) is errors.Refused
-    assert by_api.result == "the message"
+    by_api = classify_reported(ReportedFailure(stop_reason="refusal", terminal_reason=None), "api")
+    assert by_api is not None
+    assert by_cli is not None
+    assert (type(by_api), type(by_cli)) == (errors.Refused, errors.Refused)
+    assert by_api.code == by_cli.code
     assert read_suffix(str(by_api)) == ("api", by_api.category)
 
 
@@ -232,7 +234,8 @@ def test_s1_6_a_failure_of_the_cli_path_keeps_class_code_and_data_and_loses_its_
     assert SECRET not in str(found)
     assert read_suffix(str(found)) == ("cli", category)
     assert found.__cause__ is error
-    assert vars(error) == vars(found)
+    assert vars(error) == {name: value for name, value in vars(found).items() if name != "_reason"}
+    assert found.reason == (error.reason or SECRET.replace("sk-ant-SENTINEL", "[secret]"))
 
 
 def test_s1_6_writing_to_a_claude_that_has_died_is_its_death() -> None:
@@ -287,20 +290,20 @@ def test_s2_4_a_result_that_is_not_strictly_an_error_is_none() -> None:
 )
 def test_s2_4_a_long_text_is_cut_at_4_kb_and_whole_in_the_result(length: int, kept: int, suffix: str) -> None:
     failed = result(result="x" * length)
-    assert detail_text(failed) == "x" * kept + suffix
+    assert str(detail_of(failed)) == "x" * kept + suffix
     assert failed.result == "x" * length
 
 
-def test_s2_4_no_text_is_an_api_error_without_detail() -> None:
+def test_s2_4_without_a_text_there_is_neither_a_cause_nor_a_reason() -> None:
     for silent in (result(), result(result="")):
         found = classify_result(silent)
         assert found is not None
-        assert found.category == "api"
-        assert str(found.__cause__) == NO_DETAIL == "API error (no detail)"
+        assert (found.category, found.__cause__, found.reason) == ("api", None, "")
+        assert str(found).endswith("read the messages before it. (transport=cli, category=api)")
 
 
 def test_s2_4_errors_stand_in_for_a_text_that_error_subtypes_do_not_have() -> None:
-    assert detail_text(result(errors=("Reached maximum number of turns (2)", "b"))) == "Reached maximum number of turns (2); b"
+    assert str(detail_of(result(errors=("Reached maximum number of turns (2)", "b")))) == "Reached maximum number of turns (2); b"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from call_errors import Waits
 
 import claude_transport as ct
 from claude_transport.completion.assembly import NO_RESULT
-from claude_transport.completion.classification import Detail
+from claude_transport.protocol.diagnosis import Detail
 from claude_transport.testing import Answer, FakeClaude, FakeMessagesAPI, Scenario, steps
 from claude_transport.testing.scenario import ScriptedTurn
 
@@ -140,7 +140,8 @@ async def test_a_failed_result_is_raised_with_a_fixed_sentence_and_its_words_are
     with pytest.raises(ct.errors.APIFailed) as caught:
         await ask(cli_options(turn(failed)), sleep=waits, subject="grading")
     error = caught.value
-    assert str(error) == "The API failed. Try again in a few minutes. (transport=cli, category=api)"
+    assert error.reason == words[:499] + "…"
+    assert str(error) == f"The API failed. Try again in a few minutes. Reason: {error.reason} (transport=cli, category=api)"
     assert isinstance(error.__cause__, Detail)
     assert str(error.__cause__) == words[:4096] + " ... (truncated)"
     assert waits.follow([1])
@@ -186,12 +187,14 @@ async def test_a_process_that_dies_without_having_used_a_tool_is_started_again(
     assert caught.value.exit_code == 3
     assert (
         str(caught.value) == "claude ended before it had answered. Its exit code and the end of its standard error say why. "
-        "(transport=cli, category=transport)"
+        "Reason: claude ended with exit code 3 (transport=cli, category=transport)"
     )
     assert waits.follow([1])
     there = ct.completion.partial_completion(caught.value)
     assert there is not None
-    assert (there.text, there.attempts) == ("I was about to", 2)
+    assert (there.text, there.text_blocks, there.attempts) == ("", (), 2)
+    assert there.raw_message.content == []
+    assert [event.text for event in there.events if isinstance(event, ct.AssistantMessage)] == ["I was about to"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from call_errors import Waits
 
 import claude_transport as ct
 from claude_transport import errors
-from claude_transport.completion import call
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 ERRORS_PAGE, CODES_PAGE = ((REFERENCE / name).read_text("utf-8") for name in ("errors-and-codes.md", "codes.md"))
@@ -63,7 +62,7 @@ def test_the_attributes_of_a_class_are_those_on_both_pages(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", errors.__all__)
-async def test_complete_raises_and_retries_every_class_as_the_page_says(name: str, waits: Waits, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_complete_raises_and_retries_every_class_as_the_page_says(name: str, waits: Waits) -> None:
     raised, again = told_as(name)
     made: list[Failing] = []
 
@@ -71,9 +70,8 @@ async def test_complete_raises_and_retries_every_class_as_the_page_says(name: st
         made.append(Failing(getattr(errors, name)("words")))
         return made[-1]
 
-    monkeypatch.setattr(call, "SubprocessTransport", fail)
     with anyio.fail_after(60), pytest.raises(ct.ClaudeTransportError) as caught:
-        await ct.complete("Hi", transport="cli", sleep=waits)
+        await ct.complete("Hi", transport="cli", make_transport=fail, sleep=waits)
     error, there = caught.value, ct.completion.partial_completion(caught.value)
     assert type(error).__name__ == raised
     code, category, retryable = (cell.strip("`") for cell in EVERY_CLASS[raised][:3])
@@ -99,8 +97,9 @@ async def test_a_binary_that_is_not_there_is_one_attempt_with_the_attributes_of_
     assert (error.code, error.category, error.retryable) == (cls.code, cls.category, cls.retryable) == (cls.code, "transport", False)
     assert str(error) == (
         "Claude CLI not found. Install Claude Code, or name its program with cli_path or CLAUDE_CLI_PATH. "
-        "(transport=cli, category=transport)"
+        f"Reason: {error.reason} (transport=cli, category=transport)"
     )
+    assert error.reason.startswith("cli_path names '/nowhere/claude', which does not exist.")
     assert "/nowhere/claude" in error.searched[0]
     assert waits.seconds == []
     assert there is not None

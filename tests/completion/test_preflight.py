@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from claude_transport.client.shadowing import check_account
+from claude_transport.codex import CodexOptions
 from claude_transport.completion.readiness import (
     LoginStatus,
     api_credential_of,
@@ -23,7 +24,7 @@ from claude_transport.completion.readiness import (
     read_login_status,
     read_user_settings,
 )
-from claude_transport.completion.resolution import CHOICES, MATRIX, Row, TransportChoice
+from claude_transport.completion.resolution import CHOICES, MATRIX, NO_PATH, Row, TransportChoice
 from claude_transport.errors import ConfigurationError, SpawnError
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.protocol.control import AccountInfo
@@ -345,3 +346,55 @@ def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPat
     with pytest.raises(ConfigurationError, match="set HOME, or CLAUDE_CONFIG_DIR") as caught:
         find_config_dir({})
     assert caught.value.option == "HOME"
+
+
+# ------------------------------------------------------------------------------------------------- a problem without a refusal
+
+
+def test_a_claude_without_a_credential_is_a_problem_and_may_be_tried(world: Any, project: ClaudeOptions) -> None:
+    for options, what in ((project, "claude"), (project.replace(bare=True), "a bare session")):
+        report = preflight(env=world(), options=options)
+        assert (report.ok, report.payer, report.code, report.option) == (True, "nobody", "exec.cli.auth_failed", None)
+        assert report.problem.startswith(f"no credential was found for {what}. ")
+        assert "ANTHROPIC_API_KEY" in report.problem
+        assert report.raise_for_problem() is report
+    status = LoginStatus(logged_in=True, auth_method="claude.ai", subscription_type="max")
+    assert preflight(env=world(), options=project, login_status=status).problem == ""
+    assert preflight(env=world(ANTHROPIC_API_KEY=SECRET), options=project).problem == ""
+
+
+@pytest.mark.parametrize(
+    ("choice", "cli", "variables", "code"),
+    [("cli", False, {"ANTHROPIC_API_KEY": SECRET}, "exec.cli.binary_not_found"), ("api", True, {}, "exec.cli.auth_failed")],
+)
+def test_a_path_that_is_closed_is_a_problem_also_when_the_other_is_open(
+    choice: TransportChoice, cli: bool, variables: dict[str, str], code: str, world: Any, project: ClaudeOptions
+) -> None:
+    report = preflight(choice, env=world(cli=cli, **variables), options=project)
+    assert (report.ok, report.payer, report.code, report.option) == (True, "nobody", code, "transport")
+    assert report.problem == NO_PATH[choice]
+
+
+@pytest.mark.parametrize("row", MATRIX)
+@pytest.mark.parametrize("choice", CHOICES)
+def test_there_is_a_problem_exactly_when_nothing_can_run_or_no_account_is_known(
+    row: Row, choice: TransportChoice, world: Any, project: ClaudeOptions
+) -> None:
+    report = preflight(choice, env=world(cli=row.cli, **({"ANTHROPIC_API_KEY": SECRET} if row.api_key else {})), options=project)
+    assert bool(report.problem) == (report.payer == "nobody") == (report.code is not None)
+
+
+def test_a_codex_without_a_credential_is_a_problem_unless_it_needs_none(world: Any, claude: str, tmp_path: Path) -> None:
+    def problem(configuration: str) -> tuple[bool, str, str | None]:
+        home = tmp_path / "codex"
+        home.mkdir(exist_ok=True)
+        (home / "config.toml").write_text(configuration, "utf-8")
+        env = {"HOME": str(tmp_path), "CODEX_HOME": str(home)}
+        report = preflight(env=env, agent="codex", codex=CodexOptions(codex_path=claude))
+        return report.ok, report.problem, report.code
+
+    refused = "exec.cli.auth_failed"
+    assert problem("") == (True, "no credential was found for codex. Run `codex login`.", refused)
+    keyed = 'model_provider = "mine"\n[model_providers.mine]\nname = "mine"\nbase_url = "http://127.0.0.1:1"\nenv_key = "MINE"\n'
+    assert problem(keyed) == (True, "no credential was found for codex. Set MINE, which the model provider names.", refused)
+    assert problem('model_provider = "ollama"\n') == (True, "", None)

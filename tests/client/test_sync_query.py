@@ -1,0 +1,234 @@
+"""A conversation without an event loop: `SyncQuery` and its turns, in scripts and threads, on both event loops."""
+
+# A block that pytest or a cancel scope leaves by an exception has bound what stands before it.
+# pyright: reportPossiblyUnboundVariable=false
+from __future__ import annotations
+
+import gc
+import importlib.util
+import inspect
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+
+import claude_transport as ct
+from claude_transport.client import SyncQuery, SyncTurn, Turn
+from claude_transport.codex import CodexSession, CodexThread, CodexTurn, SyncCodexSession, SyncCodexThread, SyncCodexTurn
+from claude_transport.testing import FakeClaude, FakeCodex, Scenario, ScriptedTurn, steps
+
+PATIENCE = 30.0
+MakeFake = Callable[..., FakeClaude]
+GENERATOR = Path(__file__).parents[2] / "docs" / "generate_blocking.py"
+
+
+def generator() -> Any:
+    spec = importlib.util.spec_from_file_location("generate_blocking", GENERATOR)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["generate_blocking"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def backend(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    yield
+    gc.collect()
+    for thread in threading.enumerate():
+        if thread.name.startswith("claude "):
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
+
+
+def transport_to(fake: FakeClaude) -> ct.SubprocessTransport:
+    return ct.SubprocessTransport(command=fake.command)
+
+
+def endless() -> Scenario:
+    return Scenario(replies=[ScriptedTurn([steps.Text("On and on"), steps.Delay(600)])])
+
+
+def is_gone(pid: int | None) -> bool:
+    assert pid is not None
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_a_conversation_is_held_without_an_event_loop(fake_claude: MakeFake, backend: Any) -> None:
+    with SyncQuery(transport_to(fake_claude(Scenario.echo())), backend=backend) as query:
+        pid = query.info.pid
+        turn = query.send("Hello")
+        assert isinstance(turn, SyncTurn)
+        texts = [message.text for message in turn if isinstance(message, ct.AssistantMessage)]
+        assert (texts, turn.result().result, turn.state) == (["Hello"], "Hello", ct.TurnState.DONE)
+        assert query.send("Again").result().result == "Again"
+        report = query.close()
+    assert (report.ended_by_itself, is_gone(pid)) == (True, True)
+
+
+def test_all_messages_are_read_from_the_conversation(fake_claude: MakeFake, backend: Any) -> None:
+    with SyncQuery(transport_to(fake_claude(Scenario.echo())), backend=backend) as query:
+        kinds = []
+        messages = iter(query)
+        query.send("Hello")
+        for message in messages:
+            kinds.append(message.type)
+            if isinstance(message, ct.ResultMessage):
+                break
+    assert kinds[-1] == "result"
+
+
+def test_the_error_of_a_start_leaves_no_thread(backend: Any) -> None:
+    query = SyncQuery(ct.SubprocessTransport(command=["/nowhere/claude"]), backend=backend)
+    with pytest.raises(ct.CLINotFoundError):
+        query.start()
+    query.close()
+    with pytest.raises(ct.TransportClosed, match="this SyncQuery is closed"):
+        query.send("Hello")
+
+
+def test_another_thread_interrupts_a_turn_that_is_read(fake_claude: MakeFake, backend: Any) -> None:
+    with SyncQuery(transport_to(fake_claude(endless())), backend=backend) as query:
+        outcomes = []
+        for message in query.send("Talk."):
+            if isinstance(message, ct.AssistantMessage):
+                stop = threading.Thread(target=lambda: outcomes.append(query.interrupt()))
+                stop.start()
+            elif isinstance(message, ct.ResultMessage):
+                outcomes.append(message.outcome)
+        stop.join(PATIENCE)
+    assert len(outcomes) == 2
+
+
+async def test_inside_an_event_loop_it_is_refused_with_a_remedy(fake_claude: MakeFake) -> None:
+    fake = fake_claude(Scenario.echo())
+    with pytest.raises(ct.UsageError, match="use Query there") as caught:
+        SyncQuery(transport_to(fake))
+    assert (caught.value.code, fake.calls()) == ("usage.running_loop", [])
+    query = await anyio.to_thread.run_sync(lambda: SyncQuery(transport_to(fake)))
+    with pytest.raises(ct.UsageError, match="use Query there") as caught:
+        query.send("Hello")
+    assert (caught.value.code, fake.calls()) == ("usage.running_loop", [])
+
+
+async def test_a_worker_thread_of_an_event_loop_may_use_it(fake_claude: MakeFake) -> None:
+    def talk() -> str | None:
+        with SyncQuery(transport_to(fake_claude(Scenario.echo()))) as query:
+            return query.send("Hello").result().result
+
+    with anyio.fail_after(PATIENCE):
+        assert await anyio.to_thread.run_sync(talk) == "Hello"
+
+
+def test_a_dropped_conversation_ends_its_process_and_thread(fake_claude: MakeFake, backend: Any) -> None:
+    query = SyncQuery(transport_to(fake_claude(endless())), backend=backend)
+    query.start()
+    pid = query.info.pid
+    turn = query.send("Talk.")
+    (thread,) = [each for each in threading.enumerate() if each.name == "claude SyncQuery"]
+    del query
+    gc.collect()
+    assert thread.is_alive()  # its turn is still held
+    del turn
+    gc.collect()
+    thread.join(PATIENCE)
+    assert (thread.is_alive(), is_gone(pid)) == (False, True)
+
+
+def test_an_exception_in_the_block_ends_the_process(fake_claude: MakeFake, backend: Any) -> None:
+    pids = []
+    with pytest.raises(ZeroDivisionError), SyncQuery(transport_to(fake_claude(endless())), backend=backend) as query:
+        pids.append(query.info.pid)
+        query.send("Talk.")
+        raise ZeroDivisionError
+    assert is_gone(pids[0])
+
+
+PROGRAM = """
+import sys, claude_transport as ct
+from claude_transport.client import SyncQuery
+query = SyncQuery(ct.SubprocessTransport(command=sys.argv[2:]))
+query.start()
+turn = query.send("Talk.")
+print(query.info.pid, flush=True)
+if sys.argv[1] == "wait":
+    with query:
+        turn.result()
+"""
+
+
+def program(fake: FakeClaude, how: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", PROGRAM, how, *fake.command]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_ctrl_c_in_a_blocking_wait_ends_program_and_process(fake_claude: MakeFake) -> None:
+    with program(fake_claude(endless()), "wait") as running:
+        assert running.stdout is not None
+        pid = int(running.stdout.readline())
+        running.send_signal(signal.SIGINT)
+        _out, err = running.communicate(timeout=PATIENCE)
+    assert (err.strip().splitlines()[-1], running.returncode, is_gone(pid)) == ("KeyboardInterrupt", -signal.SIGINT, True)
+
+
+def test_a_program_that_ends_without_closing_leaves_no_process(fake_claude: MakeFake) -> None:
+    with program(fake_claude(endless()), "leave") as running:
+        out, err = running.communicate(timeout=PATIENCE)
+    assert (running.returncode, err, is_gone(int(out))) == (0, "", True)
+
+
+def test_a_codex_session_is_held_without_an_event_loop(fake_codex: Callable[..., FakeCodex], backend: Any) -> None:
+    with SyncCodexSession(ct.SubprocessTransport(command=fake_codex().command), backend=backend) as session:
+        turn = session.send("Hello")
+        assert isinstance(turn, SyncCodexTurn)
+        assert "".join(turn.new_text()) == turn.result().text
+        assert isinstance(session.thread, SyncCodexThread)
+        assert session.thread.thread_id == session.thread_id
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_blocking_side_is_written_from_the_asynchronous_one(number: int) -> None:
+    generate = generator()
+    module = generate.MODULES[number]
+    assert (generate.PACKAGE / module.path).read_text("utf-8") == generate.render(module)
+
+
+TWINS = [
+    (ct.Query, SyncQuery),
+    (Turn, SyncTurn),
+    (CodexSession, SyncCodexSession),
+    (CodexThread, SyncCodexThread),
+    (CodexTurn, SyncCodexTurn),
+]
+
+
+@pytest.mark.parametrize(("there", "here"), TWINS)
+def test_every_public_method_has_a_twin_or_a_reason(there: type, here: type) -> None:
+    left_out = generator().LEFT_OUT
+    for name in (name for name in dir(there) if not name.startswith("_")):
+        if name in left_out:
+            assert not hasattr(here, name)
+            continue
+        twin, own = getattr(here, name), getattr(there, name)
+        assert inspect.getdoc(twin) == inspect.getdoc(own)
+        if callable(own):
+            parameters = [list(inspect.signature(each).parameters.values()) for each in (own, twin)]
+            assert [str(each) for each in parameters[0]] == [str(each) for each in parameters[1]]

@@ -1,0 +1,103 @@
+"""`attempt_timeout`: a limit for each attempt beside that of the call."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import anyio
+import pytest
+from call_errors import Waits
+from virtual_time import virtual_time
+
+import claude_transport as ct
+from claude_transport.completion import complete_sync, partial_completion
+from claude_transport.testing import FakeMessagesAPI, assistant, replies, result, tool_use
+
+HELLO = [assistant("Hello there."), result("Hello there.")]
+THRICE = ct.RetryPolicy.of(3)
+SHORT = 5.0
+
+
+class Silent:
+    """Makes mocks: those of the first attempts say only this and then nothing, the one after them answers."""
+
+    def __init__(self, attempts: int, *said: dict[str, Any]) -> None:
+        self._silent = attempts
+        self._said = said
+        self.made = 0
+
+    def __call__(self, _options: object) -> ct.MockTransport:
+        self.made += 1
+        script = ct.MockTransport.script().expect(type="user")
+        if self.made > self._silent:
+            return script.reply(*HELLO)
+        return (script.reply(*self._said) if self._said else script).expect(type="never")
+
+
+@virtual_time
+async def test_an_attempt_that_is_late_is_made_again(waits: Waits) -> None:
+    make = Silent(2)
+    completion = await ct.complete("Hi", make_transport=make, attempt_timeout=SHORT, retry=THRICE, sleep=waits)
+    assert (completion.text, completion.attempts, make.made) == ("Hello there.", 3, 3)
+    assert waits.follow([1, 2])
+
+
+@virtual_time
+async def test_when_every_attempt_was_late_the_error_names_the_limit_and_is_retryable(waits: Waits) -> None:
+    make = Silent(9)
+    with pytest.raises(ct.MissingResult) as caught:
+        await ct.complete("Hi", make_transport=make, attempt_timeout=SHORT, retry=THRICE, sleep=waits)
+    error, there = caught.value, partial_completion(caught.value)
+    assert (error.code, error.category, error.retryable, error.__cause__) == ("exec.cli.timeout", "timeout", True, None)
+    assert error.args[0] == (
+        "There was no complete answer within 5 s. Allow more time with attempt_timeout, or ask for less. (transport=cli, category=timeout)"
+    )
+    assert there is not None
+    assert (there.attempts, make.made, there.exit_code) == (3, 3, -1)
+
+
+@virtual_time
+@pytest.mark.parametrize("used", [True, False], ids=["a tool was called", "the session is named"])
+async def test_an_attempt_that_may_have_changed_something_is_not_made_again(used: bool, waits: Waits) -> None:
+    make = Silent(1, *([tool_use("Bash", {"command": "make"})] if used else []))
+    options = ct.ClaudeOptions() if used else ct.ClaudeOptions(session_id="584ca48f-4b77-444b-bef6-e50ce8530e7f")
+    with pytest.raises(ct.MissingResult) as caught:
+        await ct.complete("Hi", options=options, make_transport=make, attempt_timeout=SHORT, retry=THRICE, sleep=waits)
+    assert (caught.value.code, caught.value.retryable, make.made, waits.seconds) == ("exec.cli.timeout", False, 1, [])
+
+
+@virtual_time
+async def test_the_limit_of_the_call_stays_and_is_the_one_that_is_named(waits: Waits) -> None:
+    make = Silent(9)
+    with pytest.raises(ct.MissingResult, match=r"within 5 s\. Allow more time with timeout,") as caught:
+        await ct.complete("Hi", make_transport=make, timeout=SHORT, attempt_timeout=10 * SHORT, retry=THRICE, sleep=waits)
+    assert (caught.value.code, caught.value.retryable, make.made) == ("exec.cli.timeout", False, 1)
+
+
+@virtual_time
+async def test_a_stream_takes_it_too(waits: Waits) -> None:
+    stream = ct.stream("Hi", make_transport=Silent(1), attempt_timeout=SHORT, sleep=waits)
+    assert [piece async for piece in stream] == ["Hello there."]
+    assert stream.completion.attempts == 2
+
+
+async def test_the_attempts_of_the_api_have_the_limit_too(fake_messages_api: FakeMessagesAPI) -> None:
+    fake_messages_api.replace(replies.gated("never", chunks=["never"], after_chunks=0))
+    options = ct.ClaudeOptions(env=fake_messages_api.environment(), env_mode="exact")
+    with anyio.fail_after(60), pytest.raises(ct.MissingResult, match=r"more time with attempt_timeout.*transport=api") as caught:
+        await ct.complete("Hi", transport="api", options=options, attempt_timeout=0.2, retry=ct.RetryPolicy.none())
+    assert (caught.value.code, caught.value.category, caught.value.retryable) == ("exec.cli.timeout", "timeout", True)
+
+
+def test_a_script_takes_it_too() -> None:
+    with pytest.raises(ct.MissingResult, match="more time with attempt_timeout"):
+        complete_sync("Hi", make_transport=Silent(1), attempt_timeout=0.05, retry=ct.RetryPolicy.none())
+
+
+@pytest.mark.parametrize("value", [0, -1, math.nan, True, "3"])
+async def test_what_is_no_limit_is_refused(value: Any) -> None:
+    with pytest.raises(ct.ConfigurationError) as caught:
+        await ct.complete("Hi", attempt_timeout=value)
+    assert str(caught.value) == f"attempt_timeout must be a number of seconds above 0 (math.inf for no limit), not {value!r}"
+    assert caught.value.option == "attempt_timeout"

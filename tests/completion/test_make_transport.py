@@ -1,0 +1,178 @@
+"""`make_transport`: a transport of the caller on the CLI path of one call. The ladder, the errors and the retries stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+from call_errors import Waits
+
+import claude_transport as ct
+from claude_transport.codex import CodexOptions
+from claude_transport.completion import complete_sync, partial_completion
+from claude_transport.pool import CodexPool
+from claude_transport.testing import FakeCodex, FakeMessagesAPI, Scenario, assistant, replies, result
+
+MakeOptions = Callable[..., ct.ClaudeOptions]
+HELLO = [assistant("Hello there."), result("Hello there.")]
+OVERLOADED = [result("API Error: 529", is_error=True, api_error_status=529)]
+
+
+class Maker:
+    """Makes mocks that play these responses, one list for each attempt, and keeps the options that it was called with."""
+
+    def __init__(self, *responses: list[dict[str, Any]]) -> None:
+        self._responses = list(responses)
+        self.asked: list[Any] = []
+
+    def __call__(self, options: Any) -> ct.MockTransport:
+        self.asked.append(options)
+        return ct.MockTransport(self._responses.pop(0))
+
+
+@pytest.fixture(autouse=True)
+def no_cli(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no claude on this machine, and its credential would be one that pays."""
+    monkeypatch.setenv("CLAUDE_CLI_PATH", "/nowhere/claude")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-SENTINEL")
+
+
+@pytest.mark.parametrize("choice", [None, "auto", "cli"])
+async def test_a_call_takes_the_transport_that_it_is_given_and_looks_for_no_cli(choice: Any) -> None:
+    make = Maker(HELLO)
+    completion = await ct.complete("Hi", model="haiku", transport=choice, make_transport=make)
+    assert (completion.text, completion.transport, completion.attempts) == ("Hello there.", "cli", 1)
+    assert (completion.billing_source, completion.exit_code) == ("unknown", -1)
+    who = "the default says auto" if choice is None else f"the call says {choice}"
+    assert completion.resolution.reason == f"{who}, and make_transport makes the way to the CLI"
+    (options,) = make.asked
+    assert (options.model, options.tools, options.max_retries, options.include_partial_messages) == ("haiku", (), 0, True)
+
+
+async def test_a_stream_takes_it_too() -> None:
+    stream = ct.stream("Hi", make_transport=Maker(HELLO))
+    assert [piece async for piece in stream] == ["Hello there."]
+    assert stream.completion.text == "Hello there."
+
+
+def test_a_script_without_an_event_loop_takes_it_too() -> None:
+    assert complete_sync("Hi", make_transport=Maker(HELLO)).text == "Hello there."
+
+
+async def test_a_wrapper_around_a_process_sees_the_whole_call(cli_options: MakeOptions) -> None:
+    counted: list[ct.MetricsTransport] = []
+
+    def make(options: ct.ClaudeOptions) -> ct.MetricsTransport:
+        counted.append(ct.MetricsTransport(ct.SubprocessTransport(options)))
+        return counted[-1]
+
+    with anyio.fail_after(60):
+        completion = await ct.complete("Hi", options=cli_options(Scenario.text("Hello.")), make_transport=make)
+    assert (completion.text, completion.exit_code) == ("Hello.", 0)
+    assert counted[0].info.lines_read > 0
+
+
+async def test_every_attempt_has_a_new_transport_and_the_failures_are_those_of_the_table(waits: Waits) -> None:
+    make = Maker(OVERLOADED, OVERLOADED, HELLO)
+    completion = await ct.complete("Hi", make_transport=make, sleep=waits)
+    assert (completion.text, completion.attempts, len(make.asked)) == ("Hello there.", 3, 3)
+    with pytest.raises(ct.Overloaded) as caught:
+        await ct.complete("Hi", make_transport=Maker(OVERLOADED), retry=ct.RetryPolicy.none())
+    assert (caught.value.code, caught.value.category, caught.value.retryable) == ("result.overloaded", "rate_limit", True)
+    assert str(caught.value.__cause__) == "API Error: 529"
+
+
+async def test_an_error_of_the_function_is_an_error_of_the_attempt(waits: Waits) -> None:
+    made = Maker(HELLO)
+    refusals: list[Exception] = [ct.CLIConnectionError("the container is not ready")]
+
+    def make(options: ct.ClaudeOptions) -> ct.MockTransport:
+        if refusals:
+            raise refusals.pop()
+        return made(options)
+
+    completion = await ct.complete("Hi", make_transport=make, sleep=waits)
+    assert (completion.text, completion.attempts) == ("Hello there.", 2)
+
+
+async def test_the_api_path_does_not_call_it(fake_messages_api: FakeMessagesAPI, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_messages_api.replace(replies.text("By the API.", times=None))
+    options = ct.ClaudeOptions(env=fake_messages_api.environment(), env_mode="exact")
+    make = Maker()
+    assert (await ct.complete("Hi", transport="api", options=options, make_transport=make)).transport == "api"
+    monkeypatch.setenv("CLAUDE_TRANSPORT", "api")
+    assert (await ct.complete("Hi", options=options, make_transport=make)).transport == "api"
+    assert make.asked == []
+
+
+async def test_a_fallback_to_the_api_stays(fake_messages_api: FakeMessagesAPI) -> None:
+    fake_messages_api.replace(replies.text("By the API."))
+    options = ct.ClaudeOptions(env=fake_messages_api.environment(), env_mode="exact")
+
+    def make(_options: ct.ClaudeOptions) -> ct.MockTransport:
+        raise ct.CLIConnectionError("no road")
+
+    completion = await ct.complete("Hi", options=options, make_transport=make, fallback=True, retry=ct.RetryPolicy.none())
+    assert (completion.text, completion.transport, completion.attempts) == ("By the API.", "api", 2)
+    assert completion.warnings[0].startswith("fallback: ")
+
+
+async def test_the_account_that_the_other_end_reports_must_keep_the_policy() -> None:
+    """The mock knows no options, so the policy is not among its terms."""
+    mock = ct.MockTransport.script().expect_control("initialize").reply({"account": {"apiKeySource": "ANTHROPIC_API_KEY"}})
+    with pytest.raises(ct.ConfigurationError, match=r'billing="subscription" cannot be kept') as caught:
+        await ct.complete("Hi", billing="subscription", make_transport=lambda _options: mock)
+    assert caught.value.option == "billing"
+    assert [message["type"] for message in mock.written] == ["control_request"]
+
+
+async def test_codex_calls_it_with_its_own_options() -> None:
+    asked: list[Any] = []
+
+    def make(options: CodexOptions) -> ct.SubprocessTransport:
+        asked.append(options)
+        return ct.SubprocessTransport(options)
+
+    with FakeCodex() as fake, anyio.fail_after(60):
+        completion = await ct.complete("Hi", agent="codex", codex=CodexOptions(codex_path=fake.path), make_transport=make)
+    assert (completion.text, completion.agent, completion.billing_source) == ("Hi", "codex", "unknown")
+    assert [type(options) for options in asked] == [CodexOptions]
+
+
+@pytest.mark.parametrize(
+    ("value", "what"), [(ct.MockTransport(), "MockTransport"), (ct.MockTransport, "MockTransport"), (lambda _options: None, "function")]
+)
+@pytest.mark.parametrize("call", [ct.complete, ct.stream])
+async def test_a_transport_in_the_place_of_the_choice_is_told_of_the_right_argument(call: Any, value: Any, what: str) -> None:
+    with pytest.raises(ct.ConfigurationError) as caught:
+        await call("Hi", transport=value)
+    assert str(caught.value) == (
+        f"transport must be auto, cli or api, not {what}: give a transport of your own as make_transport=lambda options: …"
+    )
+    assert (caught.value.option, caught.value.code) == ("transport", "config.invalid")
+
+
+async def _asynchronous(_options: object) -> ct.MockTransport:
+    return ct.MockTransport()
+
+
+@pytest.mark.parametrize(("value", "what"), [("ssh", "str"), (ct.MockTransport(), "MockTransport"), (_asynchronous, "an async one")])
+async def test_what_is_no_plain_function_is_refused_by_a_call_and_by_a_pool(value: Any, what: str) -> None:
+    for make in (ct.complete, ct.stream, ct.SessionPool, CodexPool):
+        arguments = ("Hi",) if make in (ct.complete, ct.stream) else ()
+        with pytest.raises(ct.ConfigurationError) as caught:
+            await make(*arguments, make_transport=value)  # type: ignore[operator]
+        assert str(caught.value) == f"make_transport must be a function that takes the options and returns a transport, not {what}"
+        assert caught.value.option == "make_transport"
+
+
+@pytest.mark.parametrize(("made", "what"), [(None, "None"), (ct.MockTransport, "the class MockTransport: pass an instance")])
+async def test_a_function_that_returns_no_transport_is_told_so(made: Any, what: str) -> None:
+    with pytest.raises(ct.ConfigurationError) as caught:
+        await ct.complete("Hi", make_transport=lambda _options: made)
+    assert str(caught.value) == f"complete: make_transport must return a Transport, not {what}"
+    there = partial_completion(caught.value)
+    assert there is not None
+    assert (there.attempts, there.exit_code) == (1, -1)

@@ -1,0 +1,92 @@
+"""`stream_sync()`: the text of one answer in a program without an event loop, on both event loops."""
+
+# A block that pytest or a cancel scope leaves by an exception has bound what stands before it.
+# pyright: reportPossiblyUnboundVariable=false
+from __future__ import annotations
+
+import gc
+import inspect
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import claude_transport as ct
+from claude_transport.completion import SyncCompletionStream, stream_sync
+from claude_transport.testing import FakeClaude, Scenario, ScriptedTurn, result, steps
+
+MakeOptions = Callable[..., ct.ClaudeOptions]
+PATIENCE = 30.0
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def backend(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+def endless() -> Scenario:
+    return Scenario(replies=[ScriptedTurn([steps.Text("On and on"), steps.Delay(600)])])
+
+
+def threads() -> list[threading.Thread]:
+    return [each for each in threading.enumerate() if each.name == "claude stream_sync()"]
+
+
+def test_the_pieces_add_up_to_the_answer(cli_options: MakeOptions, backend: Any) -> None:
+    with stream_sync("Hi", options=cli_options(Scenario.text("Hello there.")), backend=backend, timeout=PATIENCE) as pieces:
+        assert "".join(pieces) == pieces.completion.text == "Hello there."
+        assert list(pieces) == []
+    assert threads() == []
+
+
+def test_leaving_the_block_ends_the_call(cli_options: MakeOptions, backend: Any) -> None:
+    with stream_sync("Hi", options=cli_options(endless()), backend=backend, timeout=PATIENCE) as pieces:
+        for piece in pieces:
+            assert "On and on".startswith(piece)
+            break
+    assert (threads(), list(pieces)) == ([], [])
+    with pytest.raises(ct.UsageError, match="no whole answer yet"):
+        _ = pieces.completion
+
+
+def test_an_exception_in_the_block_ends_the_call(cli_options: MakeOptions, backend: Any) -> None:
+    with pytest.raises(ZeroDivisionError), stream_sync("Hi", options=cli_options(endless()), backend=backend) as pieces:
+        next(pieces)
+        raise ZeroDivisionError
+    assert threads() == []
+
+
+def test_break_and_the_garbage_collector_end_the_call(cli_options: MakeOptions, backend: Any) -> None:
+    for _piece in stream_sync("Hi", options=cli_options(endless()), backend=backend):
+        (thread,) = threads()
+        break
+    gc.collect()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+
+
+def test_an_error_of_the_call_is_raised_and_leaves_nothing(cli_options: MakeOptions, backend: Any) -> None:
+    options = cli_options(Scenario.turns([[result("API Error: 429", is_error=True, api_error_status=429)]]))
+    with pytest.raises(ct.RateLimited):
+        list(stream_sync("Hi", options=options, backend=backend, retry=ct.RetryPolicy.none(), timeout=PATIENCE))
+    assert threads() == []
+
+
+def test_closing_before_the_first_piece_starts_nothing(fake_claude: Callable[..., FakeClaude]) -> None:
+    fake = fake_claude(Scenario.echo())
+    pieces = stream_sync("Hi", options=ct.ClaudeOptions(cli_path=fake.path))
+    assert isinstance(pieces, SyncCompletionStream)
+    pieces.close()
+    assert (list(pieces), threads(), fake.calls()) == ([], [], [])
+
+
+async def test_inside_an_event_loop_it_is_refused_with_a_remedy() -> None:
+    with pytest.raises(ct.UsageError, match=r"async for piece in stream\(") as caught:
+        stream_sync("Hi")
+    assert caught.value.code == "usage.running_loop"
+
+
+def test_the_arguments_are_those_of_stream_but_for_its_clock() -> None:
+    there, here = inspect.signature(ct.stream).parameters, inspect.signature(stream_sync).parameters
+    assert [str(each) for each in there.values() if each.name != "sleep"] == [str(each) for each in here.values() if each.name != "backend"]
