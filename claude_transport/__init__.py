@@ -1,7 +1,7 @@
 """The transport layer between Python programs and Claude.
 
 Talk: `Query` holds a conversation with a `claude` process, `query` does so for one prompt, `complete` and `stream` make one call through
-    the CLI or the API. `SessionPool` keeps sessions warm.
+    the CLI or the API. `client.SyncQuery` is `Query` for programs without an event loop. `SessionPool` keeps sessions warm.
 Carry: a `Transport` carries the lines: `SubprocessTransport` to a process here, `NetworkTransport` to one elsewhere. Wrappers such as
     `RetryingTransport` add to it. `Gateway` and `serve` are the other end of a network. `observe` watches a session that runs.
 Configure: `ClaudeOptions` says how `claude` runs; `BillingPolicy` is the type of its field `billing`. `Launcher` says where it runs.
@@ -43,6 +43,7 @@ _load, __dir__, __all__ = lazy_names(
         "launch.environ": "build_environment describe_environment",
         "launch.launcher": "Launcher",
         "launch.options": "BillingPolicy ClaudeOptions",
+        "launch.rules": "split_rules",
         "observing.observers": "observe",
         "one_shot": "query",
         "pool.pool": "SessionPool",

@@ -77,6 +77,7 @@ from claude_transport.launch.environ import describe_environment as describe_env
 from claude_transport.launch.launcher import Launcher as Launcher
 from claude_transport.launch.options import BillingPolicy as BillingPolicy
 from claude_transport.launch.options import ClaudeOptions as ClaudeOptions
+from claude_transport.launch.rules import split_rules as split_rules
 from claude_transport.observing.observers import observe as observe
 from claude_transport.one_shot import query as query
 from claude_transport.pool.pool import SessionPool as SessionPool
@@ -221,6 +222,7 @@ __all__ = [
     "resolve_agent",
     "resolve_transport",
     "serve",
+    "split_rules",
     "stream",
 ]
 

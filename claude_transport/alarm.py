@@ -15,11 +15,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from claude_transport.background import asyncio_loop_here, trio_here
+from claude_transport.loggers import logger_for
 
 if TYPE_CHECKING:
     from asyncio import TimerHandle
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 LINGER: Final = 0.25
 """Seconds for which the task of a trio run waits for the next alarm before it ends."""

@@ -18,11 +18,13 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 
+from claude_transport.loggers import logger_for
+
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
 
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 _running: set[Task[None]] = set()  # asyncio keeps only weak references to its tasks
 
@@ -33,14 +35,10 @@ _trio: Any = None
 
 def trio_here() -> Any:
     """Return the trio module when the caller runs under trio, else None."""
-    if _trio is None:
-        return _find_trio()
-    return _trio if _trio.lowlevel.in_trio_run() else None
-
-
-def _find_trio() -> Any:
-    """Do the same for the first time. trio may not be imported at all, or only partly by another thread: then it is not running."""
     global _trio
+    if _trio is not None:
+        return _trio if _trio.lowlevel.in_trio_run() else None
+    # Not imported at all, or only partly by another thread, it is not running.
     in_trio_run = getattr(sys.modules.get("trio.lowlevel"), "in_trio_run", None)
     if in_trio_run is None or not in_trio_run():
         return None
@@ -151,6 +149,28 @@ def start_in(tasks: TaskGroup, func: Callable[..., Coroutine[Any, Any, object]],
         tasks.start_soon(func, *args)
     else:
         tasks.start_soon(lambda: _Unstarted(func, args), name=func.__qualname__)
+
+
+class OrderedStarts:
+    """Starts functions in tasks that begin in the order of the calls. Trio begins the tasks of one moment in any order."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Callable[..., Coroutine[Any, Any, object]], tuple[object, ...]]] = []
+
+    def start_in(self, tasks: TaskGroup, func: Callable[..., Coroutine[Any, Any, object]], *args: object) -> None:
+        """Start `func` in a task group, as `start_in()` does."""
+        if trio_here() is not None:
+            tasks.start_soon(self._run_next, name=func.__qualname__)
+            self._waiting.append((func, args))
+        else:
+            start_in(tasks, func, *args)
+
+    async def _run_next(self) -> None:
+        """Run the function that has waited longest, whichever call has started this task."""
+        func, args = self._waiting.pop(0)
+        await func(*args)
 
 
 class BackgroundTask:

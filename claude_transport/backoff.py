@@ -97,7 +97,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     * `rate_limit`, `overloaded`: the API reports it (429, 529).
     * `api`: the API failed in a way that may pass (500 to 504).
     * `connection`: no connection was made, so nothing was sent: the process did not start, or the API did not answer.
-    * `transport`: the connection broke: the process died, the stream was cut, the result is missing.
+    * `transport`: the connection broke: the process died, the stream was cut, the result is missing, an attempt took too long.
 
     These are never retried: errors of credentials, configuration and usage; `OutcomeUncertain`; calls that may have had side effects; and
     errors whose `retryable` is False, except a broken connection or stream (`transport`) of a call that had no side effects for certain.
@@ -105,6 +105,9 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     `backoff` gives the delays. A `retry-after` or `resets_at` can make a delay longer, never shorter. When it asks for more than
     `max_wait` seconds, there is no retry; the delays of `backoff` are not limited by `max_wait`. Raises `ConfigurationError` for invalid
     values.
+
+    `max_attempts` is the most attempts in all, the first one included; None leaves it to the numbers of the kinds. `RetryPolicy.of(3)` is
+    three attempts for whatever may be retried.
     """
 
     rate_limit: int = 3
@@ -114,6 +117,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     connection: int = 1
     backoff: Backoff = msgspec.field(default_factory=Backoff)
     max_wait: float = DEFAULT_MAX_WAIT
+    max_attempts: int | None = None
 
     def __post_init__(self) -> None:
         for kind in get_args(FailureKind):
@@ -123,11 +127,26 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
         if not isinstance(self.backoff, Backoff):
             raise ConfigurationError(f"backoff must be a Backoff, not {type(self.backoff).__name__}", option="backoff")
         _check_seconds("max_wait", self.max_wait)
+        if self.max_attempts is not None:
+            _check_attempts("max_attempts", self.max_attempts)
 
     @classmethod
     def none(cls) -> RetryPolicy:
         """Return a policy that never retries: the number of retries is 0 for each kind of failure."""
         return cls(rate_limit=0, overloaded=0, api=0, transport=0, connection=0)
+
+    @classmethod
+    def of(cls, attempts: int, *, backoff: Backoff | None = None, max_wait: float = DEFAULT_MAX_WAIT) -> RetryPolicy:
+        """Return a policy of so many attempts in all, the first one included, whatever the kinds of the failures are.
+
+        `RetryPolicy.of(1)` never retries. `backoff` and `max_wait` are those of the class.
+
+        Raises:
+            ConfigurationError: `attempts` is not a whole number of 1 or more.
+        """
+        _check_attempts("attempts", attempts)
+        kinds = dict.fromkeys(get_args(FailureKind), attempts - 1)
+        return cls(**kinds, max_attempts=attempts, backoff=Backoff() if backoff is None else backoff, max_wait=max_wait)
 
     def next_delay(
         self,
@@ -149,7 +168,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
             now: the current time in UTC, compared with `resets_at`; None reads the clock.
         """
         kind = self.kind_of(error, side_effects=side_effects)
-        if kind is None:
+        if kind is None or (self.max_attempts is not None and len(earlier) + 1 >= self.max_attempts):
             return None
         made = sum(self.kind_of(each, side_effects=False) == kind for each in earlier)
         budget: int = getattr(self, kind)
@@ -181,6 +200,8 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
         elif error.category in ("transport", "protocol"):
             # these errors do not know how far the call got, so their `retryable` is False
             return "transport" if error.retryable or nothing_happened else None
+        elif error.category == "timeout":
+            kind = "transport"
         else:
             kind = "api"
         return kind if error.retryable else None
@@ -220,6 +241,11 @@ def _seconds_until(moment: dt.datetime | None, now: dt.datetime | None) -> float
 
 def _is_number(value: Any) -> bool:
     return not isinstance(value, bool) and isinstance(value, int | float) and abs(value) < math.inf
+
+
+def _check_attempts(option: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigurationError(f"{option} must be a number of attempts, 1 or more, not {value!r}", option=option)
 
 
 def _check_seconds(option: str, value: object) -> None:

@@ -1,7 +1,7 @@
 """The tree of errors. All errors that this library raises on purpose are `ClaudeTransportError`s.
 
 ```text
-ClaudeTransportError                     .code  .category  .retryable
+ClaudeTransportError                     .code  .category  .retryable  .reason
 ├── ConfigurationError                   your request cannot be run
 │   └── CLINotFoundError                 .searched  .advice
 ├── UsageError                           your program broke the contract of this library
@@ -40,19 +40,23 @@ ClaudeTransportError                     .code  .category  .retryable
 ```
 
 Programs should test `code`, which is stable (`exec.cli.exited`). `category` is the coarse group for dashboards and retry policies (`auth`,
-`rate_limit`, `api`, `transport`, …). `retryable` is True when the same call may succeed if it is made again.
+`rate_limit`, `api`, `transport`, …). `retryable` is True when the same call may succeed if it is made again. `reason` is a short text for
+people: what the other side said about it, else what is known.
 
 Every constructor takes the message first and data as keywords, so errors survive `pickle` and `copy`. A message may quote a peer: `str()`
-gives it on one line, with escapes for unprintable characters, cut after 3,000 characters. `args[0]` is the original message.
+gives it on one line, with escapes for unprintable characters, cut after 3,000 characters. Behind it stands the reason, unless the message
+says the same. `args[0]` is the original message.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import os
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from claude_transport.printable import printable
+from claude_transport.printable import last_lines, printable
 
 __all__ = [
     "APIFailed",
@@ -105,20 +109,36 @@ __all__ = [
 ]
 
 _MAX_MESSAGE_CHARS: Final = 3000
+_MAX_REASON_CHARS: Final = 500
+_READ_CHARS: Final = 16_384
+"""Characters of a text that are searched for secrets. Fewer are shown: half a key at the cut does not look like one."""
+_MOST_CAUSES: Final = 20
+"""Causes below each other that are asked for a reason."""
+_SUFFIX: Final = re.compile(r" \(transport=\w+, category=[\w-]+\)\Z")
+"""The end of a message of `complete()`, for programs that read logs: it stays the end."""
 
 
 class ClaudeTransportError(Exception):
     """Base of all errors of this library. Catch it to catch them all.
 
     `code` is a stable name for programs (`exec.cli.exited`), `category` a coarse group for retries and statistics (`auth`, `api`,
-    `transport`, …). `retryable` is True when the same call may succeed if it is made again.
+    `transport`, …). `retryable` is True when the same call may succeed if it is made again. `reason` is a short text: what the other side
+    said about it, else what is known.
     """
 
     code: str = "transport.error"
     category: str = "transport"
     retryable: bool = False
 
-    def __init__(self, message: str = "", *, code: str | None = None, category: str | None = None, retryable: bool | None = None) -> None:
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        code: str | None = None,
+        category: str | None = None,
+        retryable: bool | None = None,
+        reason: str = "",
+    ) -> None:
         super().__init__(message)
         if code is not None:
             self.code = code
@@ -126,14 +146,112 @@ class ClaudeTransportError(Exception):
             self.category = category
         if retryable is not None:
             self.retryable = retryable
+        if reason:
+            self._reason = reason
+
+    @property
+    def reason(self) -> str:
+        """Why it happened, in the words of the other side, else of the system or of the cause. Empty when nothing is known.
+
+        One line of at most 500 characters, without credentials. What was given as `reason` counts first. Then come the text of a failed
+        result, the reason of `__cause__`, and the end of standard error. Programs test `code`: these words may change.
+        """
+        return _shown(_reason_of(self))
+
+    @reason.setter
+    def reason(self, reason: str) -> None:
+        self._reason = reason
 
     def __str__(self) -> str:
-        """Return the message on one line, printable and cut, because it may quote a peer and goes into logs."""
-        return printable(super().__str__(), at_most=_MAX_MESSAGE_CHARS)
+        """Return the message and the reason on one line, printable and cut, because they may quote a peer and go into logs."""
+        message = printable(super().__str__(), at_most=_MAX_MESSAGE_CHARS)
+        reason = self.reason
+        if not reason or reason in " ".join(message.split()):
+            return message
+        suffix = _SUFFIX.search(message)
+        what, end = (message, "") if suffix is None else (message[: suffix.start()], suffix[0])
+        between = "" if not what else " Reason: " if what.endswith((".", "!", "?")) else ": "
+        return f"{what}{between}{reason}{end}"
 
     def __repr__(self) -> str:
-        """Return the class name and the message as `str()` shows it."""
+        """Return the class name and the text that `str()` shows."""
         return f"{type(self).__name__}({str(self)!r})"
+
+    def __reduce__(self) -> Any:
+        """Take the reason along: a copy has no `__cause__` to ask."""
+        made: Any = super().__reduce__()
+        facts = made[2] if len(made) > 2 else {}
+        return (*made[:2], {**facts, "_reason": reason} if (reason := self.reason) else facts)
+
+
+# Where the reason of an error is found.
+
+
+def _reason_of(error: BaseException) -> str:
+    """Return what the other side said, as the error or one of its causes has it; else what its nearest cause says."""
+    causes = _causes_of(error)
+    said = (_said_by_the_other_side(each) for each in (error, *causes) if isinstance(each, ClaudeTransportError))
+    return next(filter(None, said), "") or next(filter(None, map(_message_of, causes)), "")
+
+
+def _causes_of(error: BaseException) -> list[BaseException]:
+    found: list[BaseException] = []
+    cause = error.__cause__
+    while cause is not None and len(found) < _MOST_CAUSES:
+        found.append(cause)
+        cause = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else cause.__cause__
+    return found
+
+
+def _said_by_the_other_side(error: ClaudeTransportError) -> str:
+    if given := vars(error).get("_reason"):
+        return str(given)
+    told = _said_in(getattr(error, "result", None))
+    if told and told not in error.args:  # of a failure without words, the sentence of the error became the text of the result
+        return told
+    tail = getattr(error, "stderr_tail", "")
+    return last_lines(_without_secrets(tail[-_READ_CHARS:])) if isinstance(tail, str) else ""
+
+
+def _said_in(result: object) -> str:
+    """Return what a failed result says: its text, else the first of its errors."""
+    if getattr(result, "is_error", None) is not True:
+        return ""
+    texts = (getattr(result, "result", None), *(getattr(result, "errors", None) or ()))
+    return next((text for text in texts if isinstance(text, str) and text.strip()), "")
+
+
+def _message_of(cause: BaseException) -> str:
+    """Return what a cause says. Nothing for a group, and for the use of something that had ended: that is what followed."""
+    if isinstance(cause, BaseExceptionGroup | UsageError):
+        return ""
+    if isinstance(cause, ClaudeTransportError):
+        return _SUFFIX.sub("", str(cause.args[0])) if cause.args else ""
+    try:
+        return str(getattr(cause, "strerror", None) or cause).strip()
+    except Exception:  # noqa: BLE001 - an exception of other code, which cannot even be shown
+        return ""
+
+
+def _shown(text: str) -> str:
+    """Return `text` as a reason: one line, without secrets, cut."""
+    if not text:
+        return ""
+    # redacted before it is cut: half a key does not look like one
+    words = " ".join(_without_secrets(text[:_READ_CHARS]).split())
+    return printable(words if len(words) <= _MAX_REASON_CHARS else words[: _MAX_REASON_CHARS - 1] + "…")
+
+
+def _without_secrets(text: str) -> str:
+    """Return `text` without what looks like a credential, and without the secrets of this process's environment."""
+    try:
+        from claude_transport.secret_forms import SECRET, find_secrets, redact_secrets  # needed only after a failure
+    except (ImportError, OSError):
+        return ""  # no descriptor may be left to load it, and what cannot be redacted is not shown
+
+    for secret in sorted(find_secrets(dict(os.environ)), key=len, reverse=True):
+        text = text.replace(secret, SECRET)
+    return redact_secrets(text)
 
 
 class ConfigurationError(ClaudeTransportError):

@@ -20,25 +20,28 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 
-from claude_transport.background import BackgroundTask, HostLoop, start_in
+from claude_transport.background import BackgroundTask, HostLoop, OrderedStarts, start_in
 from claude_transport.client.connection import Batches
+from claude_transport.client.ending import TransportEnd
 from claude_transport.client.reports import (
     CallbackFailures,
+    FirstFailure,
     check_callback,
     check_number,
     check_seconds,
-    check_transport,
+    connect_guarded,
     guarded,
     meant_for_the_program,
     raised_again,
     refuse_stray,
+    says_peer_is_gone,
+    tells_of_the_end,
     translated,
     without_cancellation,
 )
 from claude_transport.errors import (
     Busy,
     ClaudeTransportError,
-    CLIConnectionError,
     ConfigurationError,
     ConnectionLost,
     ConnectTimeout,
@@ -49,6 +52,7 @@ from claude_transport.errors import (
     TransportClosed,
     UsageError,
 )
+from claude_transport.loggers import logger_for
 from claude_transport.protocol.jsonrpc import (
     ACP_CANCEL,
     BUSY,
@@ -69,9 +73,19 @@ from claude_transport.protocol.jsonrpc import (
 )
 from claude_transport.protocol.redaction import redactor_knowing
 from claude_transport.streams.inflow import Flag, Wakeup
-from claude_transport.transport import Client, SessionTerms, Transport, TransportInfo, TransportLike, attach_to, info_of, read_lines_of
+from claude_transport.transport import (
+    Client,
+    SessionTerms,
+    Transport,
+    TransportInfo,
+    TransportLike,
+    attach_to,
+    check_transport,
+    info_of,
+    read_lines_of,
+)
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 __all__ = [
     "ACP_CANCEL",
@@ -106,6 +120,7 @@ _VERDICT_GRACE: Final = 1.0
 """Seconds that the reader gets to find out why a write failed. How the peer ended says more than a broken pipe."""
 
 OnRequest: TypeAlias = Callable[[Request], Awaitable[Any]]
+OnArrival: TypeAlias = Callable[[Request], object]
 OnNotification: TypeAlias = Callable[[Notification], object]
 
 
@@ -152,8 +167,9 @@ class JSONRPCPeer:
     """One end of a JSON-RPC 2.0 conversation, over any transport. Use it with `async with`; the end of the block closes the transport.
 
     The peer may ask, too: `await on_request(request)` returns the result, or raises a `JSONRPCError` of its own to refuse. Another
-    exception, also the error of a request that it made, is logged and answered with a plain "internal error". Up to `max_requests` requests
-    are worked on at the same time; more are refused at once, so that answers and cancellations are always read.
+    exception, also the error of a request that it made, is logged and answered with a plain "internal error". Requests are
+    taken up in their order. Up to `max_requests` are worked on at the same time; more are refused at once, so that answers and
+    cancellations are always read.
 
     Notifications are read with `notifications()`, or handed to `on_notification` in their order. A plain function is called before what the
     peer said next is looked at, and must not wait; an async function is awaited apart from that, one call after the other.
@@ -165,12 +181,15 @@ class JSONRPCPeer:
     Args:
         transport: connected by this object when it is not yet, and closed by it.
         on_request: called for each request of the peer; without it they are refused as unknown methods.
+        on_arrival: a plain function, called with each request before what the peer said next is looked at. It must not wait. `on_request`
+            follows in a task of its own, so what the peer said next may be known by then.
         on_notification: called for each notification.
         with_version: write the member `jsonrpc`; Codex leaves it out. It is never required of the peer.
         cancel: how the dialect withdraws a request, for example `MCP_CANCEL`. It is sent for a request that is cancelled or late, and
             cancels the callback of a request that the peer withdraws.
         timeout: seconds that a request waits for its answer, unless it says otherwise.
         connect_timeout: seconds for connecting.
+        close_timeout: seconds for closing. None is 1 second in haste, after an error or a cancellation, and else those of the transport.
         transport_close_timeout: seconds for the transport's own `close()`. After that, the peer closes without waiting for it.
         max_requests: requests of the peer that are worked on at the same time.
         max_notifications: notifications that wait for their reader.
@@ -184,31 +203,32 @@ class JSONRPCPeer:
         transport: TransportLike,
         *,
         on_request: OnRequest | None = None,
+        on_arrival: OnArrival | None = None,
         on_notification: OnNotification | None = None,
         with_version: bool = True,
         cancel: CancelNotification | None = None,
         timeout: float = DEFAULT_TIMEOUT,
         connect_timeout: float = DEFAULT_TIMEOUT,
+        close_timeout: float | None = None,
         transport_close_timeout: float = DEFAULT_TIMEOUT,
         max_requests: int = 256,
         max_notifications: int = 10_000,
     ) -> None:
-        check_transport(transport)
-        check_callback("on_request", on_request)
-        check_callback("on_notification", on_notification)
+        check_transport(transport, of="JSONRPCPeer")
+        for name, callback in (("on_request", on_request), ("on_arrival", on_arrival), ("on_notification", on_notification)):
+            check_callback(name, callback)
         check_number("timeout", timeout, positive=True)
         check_number("connect_timeout", connect_timeout, positive=True)
-        check_number("transport_close_timeout", transport_close_timeout, positive=False)
         _check_counts(max_requests=max_requests, max_notifications=max_notifications)
         self._transport = transport
         self._is_ours = isinstance(transport, Transport)
-        self._on_request = on_request or _refuse
+        self._on_request, self._on_arrival = on_request or _refuse, on_arrival
         self._on_notification = on_notification
         self._dialect = (with_version, cancel)
         self._machine = JSONRPC(with_version=with_version, cancel=cancel)
         self._timeout = timeout
         self._connect_timeout = connect_timeout
-        self._close_timeout = transport_close_timeout
+        self._transport_end = TransportEnd(transport, transport_close_timeout=transport_close_timeout, close_timeout=close_timeout)
         self._max_requests = max_requests
         self._terms = SessionTerms()
         self._failures = CallbackFailures(lambda: redactor_knowing([os.environ]))
@@ -216,18 +236,17 @@ class JSONRPCPeer:
         self._task: BackgroundTask | None = None
         self._tasks: TaskGroup | None = None
         self._reading: TaskGroup | None = None
-        self._ready = Flag()
+        self._ready, self._closing, self._ended = Flag(), Flag(), Flag()
         self._start_error: ClaudeTransportError | None = None
-        self._closing = Flag()
-        self._ended = Flag()
         self._error: ClaudeTransportError | None = None
+        self._failure = FirstFailure()
         self._waiters: dict[int, _Waiter] = {}
         self._outbox = _Outbox(self._write, joins=isinstance(transport, Transport))
         self._inbox: _Inbox[Notification] = _Inbox(max_notifications, is_read=on_notification is not None)
         self._outcomes: _Inbox[tuple[Notification, Awaitable[object]]] = _Inbox(max_notifications, is_read=True)
         self._scopes: dict[RequestId, anyio.CancelScope] = {}
-        self._working = 0
-        self._working_bytes = 0
+        self._starts = OrderedStarts()  # requests are taken up as they came
+        self._working = self._working_bytes = 0
 
     # The start and the end
 
@@ -248,18 +267,20 @@ class JSONRPCPeer:
         try:
             await self._ready.wait()
         except BaseException:
-            await self.aclose()
+            await self.aclose(hurry=True)
             raise
         if self._start_error is not None:
             await self._task.join()
             raise raised_again(self._start_error)
 
-    async def aclose(self) -> None:
+    async def aclose(self, *, hurry: bool = False) -> None:
         """Close the transport. Requests that wait get `TransportClosed`, and callbacks are cancelled.
 
-        Callable from any task, and more than once. Inside a callback it does not wait for the end. Bounded by `transport_close_timeout`.
+        Callable from any task, and more than once. Inside a callback it does not wait for the end. It takes `transport_close_timeout`
+        seconds at most; with `hurry`, and when it is cancelled, `close_timeout`.
         """
         self._check_loop()
+        self.begin_closing(timeout=0.0, hurry=hurry)
         self._closing.set()
         if self._task is None:
             self._task = BackgroundTask.spawn(self._close_transport, name="close JSON-RPC peer")
@@ -267,14 +288,27 @@ class JSONRPCPeer:
             self._note_end()
             self._task.cancel()
         if self not in _calling_back.get():
-            await self._task.join()
+            try:
+                await self._task.wait()
+            finally:
+                if not self._task.finished:
+                    self.begin_closing(timeout=0.0, hurry=True)
+                await self._task.join()
+
+    def begin_closing(self, *, timeout: float, hurry: bool) -> float:
+        """Let the time for closing begin, or become shorter. Returns the seconds of it, at most `timeout`, in which the peer may end."""
+        return self._transport_end.begin(timeout=timeout, hurry=hurry)
+
+    def patience(self, otherwise: float) -> float:
+        """Return the seconds that the peer gets to end by itself when the caller names none: a part of `close_timeout`, or `otherwise`."""
+        return self._transport_end.patience(otherwise)
 
     async def __aenter__(self) -> Self:
         await self.start()
         return self
 
     async def __aexit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None) -> None:
-        await self.aclose()
+        await self.aclose(hurry=exc is not None)
 
     async def ended(self) -> ClaudeTransportError | None:
         """Wait until nothing more can come: the peer has ended, or this end is closed. Returns why; None when the peer ended well."""
@@ -300,18 +334,13 @@ class JSONRPCPeer:
             await self._close_transport()
 
     async def _connect(self) -> None:
-        self._terms = attach_to(self._transport, Client(initializes=False))
+        self._terms = self._transport_end.accept(attach_to(self._transport, Client(initializes=False)))
         with_version, cancel = self._dialect
         self._machine = JSONRPC(with_version=with_version, cancel=cancel, strict=self._terms.strict)
         if self._transport.is_ready():
             return
         with anyio.move_on_after(self._connect_timeout) as limit:
-            try:
-                await guarded(self._transport.connect())
-            except ClaudeTransportError:
-                raise
-            except Exception as exc:
-                raise CLIConnectionError(f"the transport could not connect: {exc!r}") from exc
+            await connect_guarded(self._transport)
         if limit.cancelled_caught:
             raise ConnectTimeout(f"not connected in {self._connect_timeout:g} s", waited=self._connect_timeout)
 
@@ -325,10 +354,8 @@ class JSONRPCPeer:
             self._tasks.cancel_scope.cancel()
 
     async def _close_transport(self) -> None:
-        with anyio.move_on_after(self._close_timeout, shield=True) as limit:
-            await guarded(self._transport.close())
-        if limit.cancelled_caught:
-            logger.warning("the transport did not close in %g s and was given up", self._close_timeout)
+        self._failure.log_untold()
+        await self._transport_end.close()
 
     def _note_end(self) -> None:
         """Note the end by this side, unless the conversation has ended before."""
@@ -342,8 +369,13 @@ class JSONRPCPeer:
         if self._ended.is_set():
             return
         self._ended.set()
+        if not by_us:
+            error = self._failure.or_end(error)
+            self._failure.mark_told(error)
         self._error = error
         cause = error or ConnectionLost("the peer ended before it answered the request")
+        if error is None:
+            cause.__cause__ = self._failure.error
         for waiter in self._waiters.values():
             waiter.settle(None, cause)
         self._outbox.fail(error if by_us and error is not None else self._gone())
@@ -383,7 +415,7 @@ class JSONRPCPeer:
         if self._ended.is_set():
             raise self._gone() from self._error
         if self._outbox.failure is not None:
-            raise raised_again(self._outbox.failure)
+            raise self._failure.told(self._outbox.failure)
 
     # What is known
 
@@ -454,7 +486,7 @@ class JSONRPCPeer:
             if not waiter.settled.is_set() and not self._outbox.take_back(line) and withdrawal is not None:
                 self._outbox.offer(_Line(withdrawal))
         if waiter.error is not None:
-            raise raised_again(waiter.error)
+            raise self._failure.told(waiter.error)
         if not waiter.settled.is_set():
             tail = self.info.stderr_tail
             text = f"no answer to {method} in {limit:g} s"
@@ -480,7 +512,7 @@ class JSONRPCPeer:
             self._outbox.take_back(line)
             raise
         if line.error is not None:
-            raise raised_again(line.error)
+            raise self._failure.told(line.error)
 
     def notifications(self) -> AsyncIterator[Notification]:
         """Return an iterator over the notifications of the peer. One task at a time may read; what it leaves, the next one gets.
@@ -584,7 +616,12 @@ class JSONRPCPeer:
         self._working += 1
         self._working_bytes += size
         self._scopes[request.id] = anyio.CancelScope()  # before the task begins, so that it can be withdrawn from now on
-        start_in(answering, self._answer, request)
+        if self._on_arrival is not None:
+            try:
+                self._on_arrival(request)
+            except Exception as exc:  # noqa: BLE001 - it only takes note: the request is worked on all the same
+                self._failures.note(f"on_arrival, given {request.method!r},", exc)
+        self._starts.start_in(answering, self._answer, request)
 
     async def _answer(self, request: Request) -> None:
         _calling_back.set((*_calling_back.get(), self))
@@ -599,8 +636,9 @@ class JSONRPCPeer:
             if line is not None:
                 with anyio.move_on_after(math.inf if crash is None else _LAST_WORDS):
                     await self._send(line)
-        except ClaudeTransportError:
-            pass  # the peer takes no more lines: that is told to those who wait for it
+        except ClaudeTransportError as exc:
+            if not says_peer_is_gone(exc):  # else reading ends, too, which is told to those who wait
+                self._end(self._failure.error or exc)
         finally:
             self._working -= 1
             self._working_bytes -= len(request.raw)
@@ -636,9 +674,12 @@ class JSONRPCPeer:
 
     async def _fail_writing(self, error: Exception) -> None:
         """Settle everything that waits for the peer, which takes no more lines."""
-        with anyio.move_on_after(_VERDICT_GRACE):
-            await self._ended.wait()
-        cause = self._error if self._error is not None else translated(error, "the transport could not write")
+        failure = translated(error, "the transport could not write")
+        self._failure.note(failure)
+        if tells_of_the_end(failure):
+            with anyio.move_on_after(_VERDICT_GRACE):
+                await self._ended.wait()
+        cause = self._error or failure
         self._outbox.fail(cause)
         for waiter in self._waiters.values():
             waiter.settle(None, cause)
@@ -694,7 +735,12 @@ class _Outbox:
         return True
 
     def offer_or_raise(self, line: _Line) -> None:
-        """Add an answer for which nothing waits. Raises `ProtocolError` for a peer that goes on asking and does not read the answers."""
+        """Add an answer for which nothing waits.
+
+        Raises `ProtocolError` for a peer that goes on asking and does not read the answers, or what the transport has raised for a write.
+        """
+        if self.failure is not None and not says_peer_is_gone(self.failure):
+            raise self.failure
         if not self.offer(line):
             raise ProtocolError(f"the peer goes on asking and does not read the answers: {self._size} bytes wait for it")
 

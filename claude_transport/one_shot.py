@@ -14,17 +14,18 @@ from typing import Any, Self, Unpack
 import anyio
 
 from claude_transport.client.query import Query, QueryOptions
-from claude_transport.client.reports import check_seconds
+from claude_transport.client.reports import check_seconds, tells_of_the_end
 from claude_transport.client.storage import AllMessages, RecentMessages
 from claude_transport.errors import ClaudeTransportError, ConnectionLost, MissingResult, TransportClosed, UsageError
 from claude_transport.launch.options import ClaudeOptions
+from claude_transport.loggers import logger_for
 from claude_transport.printable import printable
 from claude_transport.protocol.envelope import Message
 from claude_transport.protocol.messages import ResultMessage, StreamEvent
 from claude_transport.transport import TransportLike
 from claude_transport.transports.subprocess import SubprocessTransport
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 Prompt = str | Sequence[Mapping[str, Any]]
 
@@ -55,10 +56,11 @@ def query(
 
     The CLI starts with the first step of the iteration. The input ends when every prompt has its result and no turn, callback or background
     agent is at work. It does not wait for background shells, which may never end. Leaving the loop early, by `break`, an exception or a
-    cancellation, closes everything.
+    cancellation, closes everything. After a failure and a cancellation it does so in haste: `close_timeout` says in how many seconds.
 
     Raises:
         UsageError: both `options` and `transport` are given.
+        ConfigurationError: the CLI would refuse an option, as for `SubprocessTransport`.
         MissingResult: the conversation ended without the result of a prompt; its `messages` hold the last messages.
         ClaudeTransportError: everything that `Query.start()` and `Query.messages()` raise.
     """
@@ -114,7 +116,7 @@ class OneShot:
         try:
             message = await self._next()
         except BaseException:
-            await self.aclose()
+            await self.aclose(hurry=True)
             raise
         if message is None:
             missing = self._owed_result and not self._closed
@@ -128,15 +130,16 @@ class OneShot:
             self._recent.add((message,))
         return message
 
-    async def aclose(self) -> None:
+    async def aclose(self, *, hurry: bool = False) -> None:
         """End the conversation now: a running turn is interrupted, and the CLI is closed. Returns when everything is closed.
 
         The CLI gets `exit_timeout` seconds to end by itself, or none if its input has ended before. Then the transport is closed. An async
-        iterable of prompts is closed as well. A second call does no harm.
+        iterable of prompts is closed as well. A second call does no harm. With `hurry`, and when it is cancelled, it takes `close_timeout`
+        seconds in all, or 1 by default.
         """
         self._closed = True
         # a peer whose input has ended has had its time already
-        await self._query.aclose(timeout=0.0 if self._input_ended else self._exit_timeout)
+        await self._query.aclose(timeout=0.0 if self._input_ended else self._exit_timeout, hurry=hurry)
         aclose = getattr(self._prompts, "aclose", None)
         if aclose is not None:
             await aclose()
@@ -188,6 +191,8 @@ class OneShot:
         try:
             self._turn = (await self._query.send(prompt)).uuid
         except (TransportClosed, ConnectionLost) as exc:
+            if not tells_of_the_end(exc):
+                raise
             self._unsent = exc  # reading tells the reason soon
             self._input_ended = True
 
@@ -195,8 +200,9 @@ class OneShot:
         self._input_ended = True
         try:
             await self._query.end_input()
-        except ClaudeTransportError:
-            pass  # the peer has ended, and reading tells the reason
+        except ClaudeTransportError as exc:
+            if not tells_of_the_end(exc):
+                raise
 
     def _patience(self) -> float:
         """Return the seconds to wait in silence: without limit while a turn or a callback is at work."""

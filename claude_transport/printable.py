@@ -29,6 +29,24 @@ def printable(text: object, *, at_most: int = MAX_LINE_CHARS) -> str:
     return shown if len(text) <= at_most else f"{shown}… ({len(text) - at_most} more characters)"
 
 
+def last_lines(text: str, *, at_most: int = 500) -> str:
+    """Return the last lines of `text` on one line, with ` | ` between them: as many as fit into `at_most` characters."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    kept = lines.pop()[-at_most:] if lines else ""
+    while lines and len(longer := f"{lines.pop()} | {kept}") <= at_most:
+        kept = longer
+    return kept
+
+
+def is_encodable(text: str) -> bool:
+    """Return whether UTF-8 can hold `text`: it has no half of a surrogate pair, which no file, no database and no connection takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def printable_lines(text: str, *, indent: str = "  ") -> str:
     """Return `text` with each line made `printable()` and indented, so that no line can pass for a log record.
 

@@ -11,6 +11,7 @@ Each clause below has an ID, and `claude_transport.testing.conformance` has one 
 from __future__ import annotations
 
 import datetime as dt
+import inspect
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -19,11 +20,14 @@ from typing import Any, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
 import msgspec
 
-from claude_transport.errors import UsageError
+from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.launch.options import BillingPolicy
 from claude_transport.protocol.codec import REFUSED, LineDecoder, decode_dict
 from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage, encode_line
 from claude_transport.protocol.framing import LineBlock
+
+HURRIED_CLOSE = 1.0
+"""Seconds for closing in haste, unless the caller sets others with `close_timeout`: after an error, a cancellation or a deadline."""
 
 OnFailure: TypeAlias = Callable[[DecodeFailure | OversizedMessage], object]
 """Called for a line that held no message."""
@@ -116,7 +120,8 @@ class SessionTerms(msgspec.Struct, frozen=True, kw_only=True):
 
     The callbacks are optional and must not block. `on_prompt(uuid)` is called in the task that sends a prompt, before the prompt is
     written; the prompt may still be withdrawn after that. `on_failure(failure)` is called for each line of `read_lines()` that held no
-    message, so that `info` counts it. `await find_cli_version(said=…)` is called once the CLI has answered `initialize`.
+    message, so that `info` counts it. `await find_cli_version(said=…)` is called once the CLI has answered `initialize`. `hurry(seconds)`
+    is called when little time is left for closing, before `close()` or while it is under way: it then takes at most these seconds more.
     """
 
     initialize: Mapping[str, Any] = {}
@@ -132,6 +137,7 @@ class SessionTerms(msgspec.Struct, frozen=True, kw_only=True):
     on_prompt: Callable[[str], object] | None = None
     on_failure: OnFailure | None = None
     find_cli_version: FindCLIVersion | None = None
+    hurry: Callable[[float], object] | None = None
 
 
 @runtime_checkable
@@ -296,6 +302,35 @@ class Transport(ABC):
 
     def __bool__(self) -> bool:
         return True
+
+
+_METHODS = ("connect", "write", "read_messages", "end_input", "close", "is_ready")
+
+
+def check_transport(transport: object, *, of: str, option: str = "transport") -> None:
+    """Check that the argument `option` of the class or function `of` is a transport; when it is a function, that it has returned one.
+
+    Every wrapper and everything that takes a transport calls it, so that a wrong argument is refused where it is given.
+
+    Raises:
+        ConfigurationError: `transport` is a class, or has not the six methods.
+    """
+    name, must = f"{of}: {option}", "be" if option == "transport" else "return"
+    if isinstance(transport, type):
+        message = f"{name} must {must} a Transport, not the class {transport.__name__}: pass an instance"
+        raise ConfigurationError(message, option=option)
+    missing = [method for method in _METHODS if not callable(getattr(transport, method, None))]
+    if missing:
+        what = "None" if transport is None else f"{type(transport).__name__}, which has no {', '.join(missing)}"
+        raise ConfigurationError(f"{name} must {must} a Transport, not {what}", option=option)
+
+
+def check_transport_maker(make_transport: object) -> None:
+    """Check that the argument `make_transport` is a plain function or None. Raises `ConfigurationError`."""
+    if make_transport is not None and (not callable(make_transport) or inspect.iscoroutinefunction(make_transport)):
+        what = "an async one" if callable(make_transport) else type(make_transport).__name__
+        message = f"make_transport must be a function that takes the options and returns a transport, not {what}"
+        raise ConfigurationError(message, option="make_transport")
 
 
 def attach_to(transport: TransportLike, client: Client) -> SessionTerms:

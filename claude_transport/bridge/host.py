@@ -53,12 +53,13 @@ from claude_transport.errors import ConfigurationError, ProtocolError, UsageErro
 from claude_transport.gateway.door import Crowd
 from claude_transport.gateway.listeners import Listener, accept_all, open_listeners
 from claude_transport.gateway.turned_away import RefusalLog
+from claude_transport.loggers import logger_for
 from claude_transport.protocol.framing import LineFramer
 from claude_transport.protocol.redaction import redactor_knowing
 from claude_transport.streams.address import Address
 from claude_transport.streams.sockets import SocketStream
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 DEFAULT_MAX_LINE_BYTES: Final = 64 * 2**20
 """Bytes of one message, in both directions."""

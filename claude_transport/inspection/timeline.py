@@ -250,6 +250,7 @@ class Reading:
         if source.is_torn:
             torn = "the recording was interrupted: the last line of the tape is not whole and was left out"
             self._scene.blame("warning", torn, event=None)
+        self._scene.record = source.count
         return self.timeline(source.header, is_torn=source.is_torn)
 
     def close(self) -> None:
@@ -331,11 +332,13 @@ class RecordSource:
         self._on_progress = on_progress
         self.header: TapeHeader = TapeHeader()
         self.is_torn: bool = False
+        self.count: int = 0
+        """The records that were read, withdrawn ones included."""
 
     def __iter__(self) -> Iterator[tuple[int, TapeRecord]]:
         tape = self._tape
         if isinstance(tape, Tape):
-            self.header, self.is_torn = tape.header, tape.is_torn
+            self.header, self.is_torn, self.count = tape.header, tape.is_torn, len(tape)
             yield from _without(_withdrawn_of(enumerate(tape, 1)), enumerate(tape, 1))
             return
         try:
@@ -365,6 +368,7 @@ class RecordSource:
             lines += block.count(b"\n")
             for record in tape:
                 number += 1
+                self.count = number
                 yield number, record
             done += len(block)
             if on_progress is not None:

@@ -25,5 +25,6 @@ __getattr__, __dir__, __all__ = lazy_names(
         "launch.launch": "Launch build_launch",
         "launch.launcher": "Launcher",
         "launch.options": "BillingPolicy ClaudeOptions EnvironmentMode PermissionMode",
+        "launch.rules": "split_rules",
     },
 )

@@ -16,6 +16,7 @@ from claude_transport.launch.options import BillingPolicy as BillingPolicy
 from claude_transport.launch.options import ClaudeOptions as ClaudeOptions
 from claude_transport.launch.options import EnvironmentMode as EnvironmentMode
 from claude_transport.launch.options import PermissionMode as PermissionMode
+from claude_transport.launch.rules import split_rules as split_rules
 
 __all__ = [
     "CLI",
@@ -34,4 +35,5 @@ __all__ = [
     "describe_environment",
     "find_cli",
     "on_cli_change",
+    "split_rules",
 ]

@@ -50,6 +50,7 @@ class CredentialReport(msgspec.Struct, frozen=True, kw_only=True):
     * `ambiguous`: two credentials are sent at once, and the server chooses. With a token and a key, `winner` and `payer` are those of the
       token, as the CLI's documentation says.
     * `notes`: sentences that explain the result.
+    * `missing`: what is missing and what to do, when a credential is needed and none was found; else empty.
     """
 
     winner: CredentialKind
@@ -59,6 +60,7 @@ class CredentialReport(msgspec.Struct, frozen=True, kw_only=True):
     present: tuple[str, ...]
     ambiguous: bool = False
     notes: tuple[str, ...] = ()
+    missing: str = ""
 
 
 def describe_credentials(
@@ -86,7 +88,7 @@ def describe_credentials(
         return _from_headers(headers, present, notes)
     if bare:
         notes.append("a bare session reads neither CLAUDE_CODE_OAUTH_TOKEN nor the login")
-        return _report("none", None, (), present, notes)
+        return _none("no credential was found for a bare session. Set ANTHROPIC_API_KEY.", present, notes)
     if "CLAUDE_CODE_OAUTH_TOKEN" in present:
         return _report("oauth_token", "CLAUDE_CODE_OAUTH_TOKEN", ("Authorization",), present, notes)
     return _login(config_dir, present, notes)
@@ -130,7 +132,15 @@ def _login(config_dir: str | PathLike[str] | None, present: list[str], notes: li
     if (Path(config_dir) / LOGIN_FILE).is_file():
         return _report("login", LOGIN_FILE, ("Authorization",), present, notes)
     notes.append("no login file in the configuration directory (macOS and Windows keep the login elsewhere)")
-    return _report("none", None, (), present, notes)
+    return _none(
+        "no credential was found for claude. Run `claude` and /login, or set ANTHROPIC_API_KEY, unless its login is kept elsewhere.",
+        present,
+        notes,
+    )
+
+
+def _none(missing: str, present: list[str], notes: list[str]) -> CredentialReport:
+    return msgspec.structs.replace(_report("none", None, (), present, notes), missing=missing)
 
 
 def _report(

@@ -32,6 +32,7 @@ import msgspec
 
 from claude_transport.errors import CLINotFoundError, ConfigurationError, NotExecutableError
 from claude_transport.launch import windows
+from claude_transport.loggers import logger_for
 from claude_transport.printable import printable
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def find_chosen(
         raise ConfigurationError(f"{option} is a path, not {type(explicit).__name__}; give the path of the binary as a str", option=option)
     for chosen, source in ((explicit, "explicit path"), (env.get(variable) or None, variable)):
         if chosen is not None:
-            return _chosen(os.fspath(chosen), source, env, platform)
+            return _chosen(os.fspath(chosen), source, option if source == "explicit path" else variable, env, platform)
     return None
 
 
@@ -145,8 +146,8 @@ def find_bundled_directory() -> Path | None:
     return Path(next(iter(spec.submodule_search_locations))) / "_bundled"
 
 
-def _chosen(chosen: str, source: str, env: Mapping[str, str], platform: str) -> CLI:
-    """Return the binary that was explicitly chosen, or raise. Nothing else is tried."""
+def _chosen(chosen: str, source: str, chooser: str, env: Mapping[str, str], platform: str) -> CLI:
+    """Return the binary that `chooser`, an option or a variable, names, or raise. Nothing else is tried."""
     # usual, and without a Path, which costs as much as a call of the system
     if chosen == os.path.normpath(chosen) and os.path.isabs(chosen) and os.path.isfile(chosen) and os.access(chosen, os.X_OK):  # noqa: PTH113, PTH117
         return CLI(chosen, source, (f"{source}: {chosen} (found)",))
@@ -162,9 +163,8 @@ def _chosen(chosen: str, source: str, env: Mapping[str, str], platform: str) -> 
             return CLI(str(path), source, tuple(searched))
         if outcome == "not executable":
             raise NotExecutableError(
-                f"{path}, chosen by {source}, is not executable. Make it executable (chmod +x), or name another program.", path=str(path)
+                f"{path}, chosen by {chooser}, is not executable. Make it executable (chmod +x), or name another program.", path=str(path)
             )
-    chooser = f"the {source}" if source == "explicit path" else source
     advice = f"Correct {chooser}, or leave it out, so that the program is searched for."
     what = f"is in none of the {len(paths)} directories on PATH" if paths else "cannot be found: there is no absolute directory on PATH"
     if len(paths) == 1:
@@ -403,7 +403,7 @@ def _kill_tree(child: Popen[bytes], job: Job | None) -> None:
 # A CLI that stays the same: what each session was started with, and a report when that changes.
 
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 
 class PinnedCLI(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,8 +20,10 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from claude_transport.errors import CLIVersionMismatch
+from claude_transport.loggers import logger_for
+from claude_transport.printable import printable
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 OLDEST_CLI: Final = "2.1.92"
 """The oldest CLI that this library talks to; an older one is refused."""
@@ -271,7 +273,7 @@ _BY_NAME: Final = {feature.name: feature for feature in FEATURES}
 LIMITED_REQUESTS: Final = frozenset(feature.name.partition(".")[0] for feature in FEATURES)
 """Every name in the table, without the field: a control request that is not among them is known to every supported CLI, with all fields."""
 _VERSION: Final = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?![\d.])")
-_warned: Final[set[str]] = set()
+_warned: Final[set[tuple[str, str]]] = set()
 _warned_lock: Final = threading.Lock()
 
 
@@ -327,36 +329,49 @@ def require(*names: str, version: str | None, capabilities: Collection[str] = ()
         )
 
 
-def range_note(version: str | None) -> str | None:
-    """Say how a version lies outside the supported range; None for one inside it, and for one that is not known."""
-    numbers = parse_version(version)
-    if numbers is None:
+class SupportedRange(msgspec.Struct, frozen=True, kw_only=True):
+    """The versions of `program` that this library talks to, from `oldest` to `newest`. `update` says how to get a newer one."""
+
+    program: str
+    oldest: str
+    newest: str
+    update: str
+
+    def note(self, version: str | None) -> str | None:
+        """Say how a version lies outside the range; None for one inside it, and for one that is not known."""
+        numbers = parse_version(version)
+        if numbers is None:
+            return None
+        if numbers < _numbers(self.oldest):
+            return f"older than {self.oldest}, the oldest {self.program} that this library talks to: {self.update}"
+        if numbers > _numbers(self.newest):
+            return f"newer than {self.newest}, the newest {self.program} that this library was tested with"
         return None
-    if numbers < _numbers(OLDEST_CLI):
-        return f"older than {OLDEST_CLI}, the oldest claude that this library talks to: run `claude update`"
-    if numbers > _numbers(NEWEST_CLI):
-        return f"newer than {NEWEST_CLI}, the newest claude that this library was tested with"
-    return None
+
+    def check(self, version: str | None) -> None:
+        """Refuse a version that is too old, and warn once of each that is newer than all that were tested.
+
+        Raises:
+            CLIVersionMismatch: it is older than `oldest`; `version` of the error is the program's, `flag` is None.
+        """
+        note = self.note(version)
+        if note is None or version is None:
+            return
+        if _numbers(version) < _numbers(self.oldest):
+            raise CLIVersionMismatch(f"this {self.program} is {version}, {note}", version=version)
+        with _warned_lock:
+            is_news = (self.program, version) not in _warned
+            if len(_warned) < _MAX_WARNED:
+                _warned.add((self.program, version))
+        if is_news:
+            logger.warning(
+                "this %s is %s, %s; it may say or do things that this library does not know", self.program, printable(version), note
+            )
 
 
-def check_range(version: str | None) -> None:
-    """Refuse a CLI that is too old, and warn once of each version that is newer than all that were tested.
-
-    Raises:
-        CLIVersionMismatch: it is older than `OLDEST_CLI`; `version` is the CLI's, `flag` is None.
-    """
-    note = range_note(version)
-    if note is None or version is None:
-        return
-    if _numbers(version) < _numbers(OLDEST_CLI):
-        raise CLIVersionMismatch(f"this claude is {version}, {note}", version=version)
-    with _warned_lock:
-        is_news = version not in _warned
-        if len(_warned) < _MAX_WARNED:
-            _warned.add(version)
-    if is_news:
-        logger.warning("this claude is %s, %s; it may say or do things that this library does not know", version, note)
-
+CLAUDE_RANGE: Final = SupportedRange(program="claude", oldest=OLDEST_CLI, newest=NEWEST_CLI, update="run `claude update`")
+range_note: Final = CLAUDE_RANGE.note
+check_range: Final = CLAUDE_RANGE.check
 
 _MAX_WARNED: Final = 100  # versions; bounded, because a peer could report another one each time
 

@@ -27,7 +27,7 @@ from claude_transport.launch.options import ClaudeOptions, given_values
 from claude_transport.launch.payloads import ANNOUNCED, Delivered, Delivery, PlannedDirectory, PlannedFile, build_payloads, path_argument
 from claude_transport.launch.settings import settings_document
 from claude_transport.launch.supervisor import RemoteEnvironment, instructions, without_words
-from claude_transport.launch.validation import check_types, check_values
+from claude_transport.launch.validation import check_alone, check_surroundings
 
 PATH_ROOM: Final = 300  # characters kept free on the command line for the path of one payload file (Windows: 260 at most by default)
 
@@ -108,9 +108,9 @@ def build_launch(
     Raises:
         ConfigurationError: the CLI would refuse, ignore or misread an option, or the command line is too long.
     """
-    check_types(options)  # before the environment is made of them
+    check_once(options)  # before the environment is made of them
     env = build_environment(options, inherited, platform=platform)
-    check_values(options, uid=uid, environment=env, check_files=delivery == "files")
+    check_surroundings(options, uid=uid, environment=env, check_files=delivery == "files")
     remote = delivery == "initialize"
     # the settings file is on another machine, so nothing can be merged into it
     unread = remote and isinstance(settings_document(options, permissions={}), str)
@@ -255,6 +255,19 @@ _LONGEST_KEPT: Final = 4_096
 
 _PLAIN: Final = frozenset({int, float, bool, type(None)})
 _kept: Final[dict[Hashable, tuple[Mapping[str, str], Launch]]] = {}
+_checked: Final[set[Hashable]] = set()
+
+
+def check_once(options: ClaudeOptions) -> None:
+    """Check what the options alone tell, unless the same options have passed before. Raises `ConfigurationError`; looks at no machine."""
+    content = _content_of(options)
+    if content is not None and content in _checked:
+        return
+    check_alone(options)
+    if content is not None:
+        if len(_checked) >= _MOST_KEPT:
+            _checked.clear()
+        _checked.add(content)
 
 
 def _built_before(

@@ -32,6 +32,7 @@ from claude_transport.errors import (
 )
 from claude_transport.launch.payloads import Delivery
 from claude_transport.launch.supervisor import bootstrap, end_command, keeper
+from claude_transport.printable import last_lines
 
 Quoting: TypeAlias = Literal["shell", "exec"]
 
@@ -380,9 +381,6 @@ def _pairs(what: str, given: Mapping[str, str] | None, names: re.Pattern[str]) -
 _FATAL_SIGNALS: Final = frozenset({4, 6, 7, 8, 9, 11})
 """ILL, ABRT, BUS, FPE, KILL, SEGV. A shell reports 128 + signal. A program that catches SIGTERM does so, too, but not for these."""
 
-_LAST_WORDS: Final = 300
-"""Characters of standard error that a message repeats."""
-
 _REFUSED_FOR_GOOD: Final[Mapping[str, re.Pattern[str]]] = {
     "docker": re.compile(r"No such container|is not running|executable file not found|permission denied", re.IGNORECASE),
     "podman": re.compile(r"no such container|container state improper|executable file .* not found|permission denied", re.IGNORECASE),
@@ -403,12 +401,13 @@ _NOT_LET_IN: Final[Mapping[str, re.Pattern[str]]] = {
 def why_not_started(launcher: Launcher, *, exit_code: int | None, signal: int | None, stderr: str) -> ClaudeTransportError:
     """Make the error for a client that ended before the program was started. Nothing was sent to the program, so a retry is safe."""
     how = _exit_words(exit_code, signal)
-    message = f"{_place(launcher)}: {launcher.program} ended with {how} before the program was started there{_last_words(stderr)}"
+    message = f"{_place(launcher)}: {launcher.program} ended with {how} before the program was started there"
+    said = last_lines(stderr)
     if (known := _NOT_LET_IN.get(launcher.name)) is not None and known.search(stderr):
-        return AuthenticationError(message)
+        return AuthenticationError(message, reason=said)
     permanent = _REFUSED_FOR_GOOD.get(launcher.name)
     hopeless = exit_code in {126, 127} or (permanent is not None and permanent.search(stderr) is not None)
-    return CLIConnectionError(message, retryable=not hopeless)
+    return CLIConnectionError(message, retryable=not hopeless, reason=said)
 
 
 def why_refused(launcher: Launcher, why: str, *, program: str, cwd: str | None) -> ClaudeTransportError:
@@ -425,7 +424,7 @@ def why_refused(launcher: Launcher, why: str, *, program: str, cwd: str | None) 
     if kind == "tools":
         advice = "Install them there, or use env_mode='inherit'."
         return ConfigurationError(f"{place}: env_mode needs the programs env and sed, which are not there. {advice}", option="env_mode")
-    return CLIConnectionError(f"{place}: the launch was refused: {why}")
+    return CLIConnectionError(f"{place}: the launch was refused: {why}", reason=why)
 
 
 def why_ended(
@@ -438,7 +437,7 @@ def why_ended(
         return None
     if code is None:
         how = f"{launcher.program} ended with {_exit_words(exit_code, signal)}, without the exit code of the program"
-        return ConnectionLost(f"{_place(launcher)}: the connection was lost: {how}{_last_words(stderr)}")
+        return ConnectionLost(f"{_place(launcher)}: the connection was lost: {how}", reason=last_lines(stderr))
     exit_code, signal = exit_status(code)
     how = _exit_words(exit_code, signal)
     return ProcessError(f"{_place(launcher)}: the program ended with {how}", exit_code=exit_code, signal=signal, stderr_tail=stderr)
@@ -457,11 +456,6 @@ def _exit_words(exit_code: int | None, signal: int | None) -> str:
     if signal is not None:
         return f"signal {signal}"
     return "an unknown exit" if exit_code is None else f"exit code {exit_code}"
-
-
-def _last_words(stderr: str) -> str:
-    words = stderr.strip()[-_LAST_WORDS:]
-    return f": {words}" if words else ""
 
 
 # The table that the reference page shows.

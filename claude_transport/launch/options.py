@@ -77,8 +77,8 @@ class ClaudeOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_default
     """Says how to start and set up the CLI: model, prompts, tools, permissions, servers, session, limits and environment.
 
     Every option has a default. Times are seconds, budgets US dollars; sequences may be lists or tuples. The object cannot be changed;
-    `replace(**changes)` makes a changed copy. A value that the CLI would refuse raises `ConfigurationError` when the start is prepared,
-    before any process runs.
+    `replace(**changes)` makes a changed copy. A value that the CLI would refuse raises `ConfigurationError` when a
+    `SubprocessTransport` is made. What depends on files, variables or the user is checked at its `connect()`, before any process runs.
     """
 
     # The model.

@@ -18,6 +18,10 @@ from claude_transport.errors import ConfigurationError
 
 # C0, DEL, C1, and the byte-order mark, which the CLI trims like a space
 _CONTROLS: Final = "\x00-\x1f\x7f-\x9f\ufeff"
+# the white space of JavaScript, which its `trim()` takes away: not that of `str.strip()`
+_TRIMMED: Final = (
+    "\t\n\v\f\r \xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
+)
 _CONTROL: Final = re.compile(f"[{_CONTROLS}]")
 _SKILL_NAME: Final = re.compile(rf"[^\s(),*{_CONTROLS}]+(?: [^\s(),*{_CONTROLS}]+)*")
 _TOOL_NAME: Final = re.compile(rf"[^\s(),\\{_CONTROLS}]+")
@@ -27,6 +31,30 @@ _RULE_ADVICE: Final = (
     "give each rule as a separate item, as Tool or Tool(content); content that needs a closing parenthesis before a comma or a space "
     "goes into settings, as permissions.allow or permissions.deny"
 )
+
+
+def split_rules(text: str) -> list[str]:
+    """Return the permission rules in `text`, a value of `--allowedTools`, `--disallowedTools` or `--tools`, as the CLI reads it.
+
+    `split_rules("Read, Bash(git log:*)")` is `["Read", "Bash(git log:*)"]`: commas and spaces separate rules, except in parentheses. There
+    is no escape, and the first `)` ends a parenthesis, also an inner one. A piece that is no rule, such as `Bash(git` without its end, is
+    returned, too: it has no effect in the CLI, and `ClaudeOptions` refuses it.
+
+    Raises:
+        ConfigurationError: `text` is not a str.
+    """
+    if not isinstance(text, str):
+        refuse("rules", f"must be one text, not {type(text).__name__}; split each item of a list by itself")
+    pieces, inside = [""], False
+    for character in text:
+        if character in "()":
+            inside = character == "("
+        if character in ", " and not inside:
+            pieces.append("")
+        else:
+            pieces[-1] += character
+    trimmed = (piece.strip(_TRIMMED) for piece in pieces)
+    return [piece for piece in trimmed if piece]
 
 
 def check_rules(option: str, rules: Any) -> None:

@@ -107,34 +107,43 @@ def validate_options(
     `uid` is the user that the child would run as (default: the effective one of this process). `environment` is the child's (default:
     `options.env`). `check_files=False` skips what needs the disk of this machine, for a CLI on another one.
     """
+    check_alone(options)
+    check_surroundings(options, uid=uid, environment=environment, check_files=check_files)
+
+
+def check_alone(options: ClaudeOptions) -> None:
+    """Check everything that the options alone tell. Reads no file and no variable. Raises `ConfigurationError`, as `validate_options`."""
     check_types(options)
-    check_values(options, uid=uid, environment=environment, check_files=check_files)
-
-
-def check_values(
-    options: ClaudeOptions, *, uid: int | None = None, environment: Mapping[str, str] | None = None, check_files: bool = True
-) -> None:
-    """Check the values of options after `check_types`. The arguments and the errors are those of `validate_options`."""
-    environment = options.env if environment is None else environment
     given = given_values(options)
-    for option, value in given.items():
-        _check_text(option, value)
     _check_scalars(given)
     _check_lists(options)
     _check_plugins(options)
     _check_session(options)
-    _check_permissions(options, uid, environment)
-    _check_prompts(options, check_files)
+    _check_permissions(options)
+    _check_prompts(options)
     _check_model(options)
-    _check_servers(options, check_files)
+    _check_servers(options)
     _check_own_servers(options)
-    _check_settings(options, check_files)
+    _check_settings(options)
     _check_extras(options, given)
-    _check_environment(options, environment)
+    _check_environment(options)
+
+
+def check_surroundings(
+    options: ClaudeOptions, *, uid: int | None = None, environment: Mapping[str, str] | None = None, check_files: bool = True
+) -> None:
+    """Check what depends on files, variables and the user, after `check_alone`. The arguments are those of `validate_options`."""
+    environment = options.env if environment is None else environment
+    _check_root(options, uid, environment)
+    _check_prompt_file(options, check_files)
+    _check_servers_file(options, check_files)
+    _check_settings_file(options, check_files)
+    if options.files and not environment.get("CLAUDE_CODE_SESSION_ACCESS_TOKEN"):
+        refuse("files", "the CLI downloads files only with CLAUDE_CODE_SESSION_ACCESS_TOKEN in the environment; it is not set")
 
 
 def check_types(options: ClaudeOptions) -> None:
-    """Check the type of every option, and every rule. Raises `ConfigurationError`; `validate_options` begins with it.
+    """Check the type of every option, every text and every rule. Raises `ConfigurationError`; `check_alone` begins with it.
 
     Switches must be bools and counts ints: `bare="no"` or `max_turns=True` would otherwise be taken for something else.
     """
@@ -154,6 +163,8 @@ def check_types(options: ClaudeOptions) -> None:
     for option in LISTS:
         if option in given:
             _check_sequence(option, given[option])
+    for option, value in given.items():
+        check_text(option, value)
     _check_rules(given)
     _check_tool_config(options)
 
@@ -189,7 +200,7 @@ def _strings(value: Any) -> Iterator[str]:
             yield from _strings(item)
 
 
-def _check_text(option: str, value: Any) -> None:
+def check_text(option: str, value: Any) -> None:
     """Refuse a NUL character, which ends an argument or a variable, and a lone surrogate, which cannot be encoded."""
     for text in _strings(value):
         if "\0" in text:
@@ -250,7 +261,9 @@ def _check_session(options: ClaudeOptions) -> None:
     if options.session_id is not None and not UUID.fullmatch(options.session_id):
         refuse("session_id", f"{options.session_id!r} is not a UUID in its usual form")
     if options.continue_conversation and options.resume is not None:
-        refuse("continue_conversation", "and resume name two different conversations; give only one of the two")  # for the CLI resume wins
+        refuse(
+            "continue_conversation", "and resume name two different conversations; give only one of the two"
+        )  # the CLI takes the latest (2.1.330)
     if options.session_id is not None and not options.fork_session and (options.resume is not None or options.continue_conversation):
         refuse("session_id", "a resumed session keeps its own id; add fork_session=True to give the copy this one")
     _check_store(options)
@@ -274,17 +287,23 @@ def _check_store(options: ClaudeOptions) -> None:
         refuse("session_store", "the files of a session cannot be handed to another user; remove user, or run this program as that user")
 
 
-def _check_permissions(options: ClaudeOptions, uid: int | None, environment: Mapping[str, str]) -> None:
+def _bypasses(options: ClaudeOptions) -> list[str]:
+    """Return the options that ask for a bypass of permissions."""
     switches = ("dangerously_skip_permissions", "allow_dangerously_skip_permissions")
     asked = [name for name in switches if getattr(options, name)]
     asked += ["extra_args" for name in switches if name.replace("_", "-") in options.extra_args]
-    if options.permission_mode == "bypassPermissions":
-        asked.insert(0, "permission_mode")
-    if not asked:
-        return
-    if options.restricted:
+    return ["permission_mode", *asked] if options.permission_mode == "bypassPermissions" else asked
+
+
+def _check_permissions(options: ClaudeOptions) -> None:
+    asked = _bypasses(options)
+    if asked and options.restricted:
         refuse(asked[0], "bypassing permissions is not possible with restricted=True; remove one of the two")
-    if options.user is not None and options.user != "root":
+
+
+def _check_root(options: ClaudeOptions, uid: int | None, environment: Mapping[str, str]) -> None:
+    asked = _bypasses(options)
+    if not asked or (options.user is not None and options.user != "root"):
         return
     if uid is None:
         uid = os.geteuid() if hasattr(os, "geteuid") else -1
@@ -296,7 +315,7 @@ def _check_permissions(options: ClaudeOptions, uid: int | None, environment: Map
         )
 
 
-def _check_prompts(options: ClaudeOptions, check_files: bool) -> None:
+def _check_prompts(options: ClaudeOptions) -> None:
     prompt = options.system_prompt
     if isinstance(prompt, Mapping):
         shapes: dict[Any, Callable[[], bool]] = {
@@ -310,8 +329,6 @@ def _check_prompts(options: ClaudeOptions, check_files: bool) -> None:
             refuse("system_prompt", "a mapping needs a type of preset (with preset claude_code), custom (with prompt) or file (with path)")
         if prompt.get("append") is not None and options.append_system_prompt is not None:
             refuse("append_system_prompt", "system_prompt also has an append; give only one of the two")
-        if prompt["type"] == "file" and check_files and not os.path.isfile(os.path.join(options.cwd or "", prompt["path"])):  # noqa: PTH113, PTH118
-            refuse("system_prompt", f"there is no file {os.fspath(prompt['path'])}")
     elif prompt is not None and not isinstance(prompt, str):
         refuse("system_prompt", f"must be text or a mapping, not {type(prompt).__name__}")
     output = options.output_format
@@ -320,6 +337,14 @@ def _check_prompts(options: ClaudeOptions, check_files: bool) -> None:
             refuse("output_format", 'must be {"type": "json_schema", "schema": {...}}')
         if not isinstance(output.get("schema"), Mapping):
             refuse("output_format", "the schema must be a JSON object")
+
+
+def _check_prompt_file(options: ClaudeOptions, check_files: bool) -> None:
+    prompt = options.system_prompt
+    if not isinstance(prompt, Mapping) or prompt["type"] != "file" or not check_files:
+        return
+    if not os.path.isfile(os.path.join(options.cwd or "", prompt["path"])):  # noqa: PTH113, PTH118 - also as text
+        refuse("system_prompt", f"there is no file {os.fspath(prompt['path'])}")
 
 
 def _check_model(options: ClaudeOptions) -> None:
@@ -352,22 +377,12 @@ def _check_model(options: ClaudeOptions) -> None:
         refuse("debug", "the filter is empty; use True for all categories")
 
 
-def _check_servers(options: ClaudeOptions, check_files: bool) -> None:
+def _check_servers(options: ClaudeOptions) -> None:
     servers: Any = options.mcp_servers
-    if isinstance(servers, (str, os.PathLike)):
-        text = os.fspath(servers)
-        if not text:
-            return
-        if not check_files and not text.lstrip().startswith("{"):
-            return
-        servers = read_json_object(text, option="mcp_servers", cwd=options.cwd).get("mcpServers")
-    if not isinstance(servers, Mapping):
-        refuse("mcp_servers", 'must be a mapping of servers by name, or a configuration {"mcpServers": {...}}')
-    for name, config in servers.items():
-        if not isinstance(name, str) or not name or not isinstance(config, Mapping):
-            refuse("mcp_servers", f"{name!r} must be a name with a mapping")
-        if "instance" in config:
-            refuse("mcp_servers", f"{name!r} is a server object of this process; pass it to Query(mcp_servers=...)")
+    if not isinstance(servers, (str, os.PathLike)):
+        _check_named_servers(servers)
+    elif is_inline_json(text := os.fspath(servers)):
+        _check_named_servers(read_json_object(text, option="mcp_servers").get("mcpServers"))
     agents = options.agents
     if agents is not None and (not isinstance(agents, Mapping) or not all(isinstance(name, str) and name for name in agents)):
         refuse("agents", "must be a mapping of definitions by name")
@@ -376,6 +391,24 @@ def _check_servers(options: ClaudeOptions, check_files: bool) -> None:
         if not isinstance(texts.get("prompt"), str) or not isinstance(texts.get("description"), str) or not texts["description"]:
             refuse("agents", f"{name!r} needs a non-empty description and a prompt")
         check_agent_rules({name: definition})
+
+
+def _check_servers_file(options: ClaudeOptions, check_files: bool) -> None:
+    servers = options.mcp_servers
+    if not isinstance(servers, (str, os.PathLike)) or is_inline_json(text := os.fspath(servers)) or not text:
+        return
+    if check_files or text.lstrip().startswith("{"):
+        _check_named_servers(read_json_object(text, option="mcp_servers", cwd=options.cwd).get("mcpServers"))
+
+
+def _check_named_servers(servers: object) -> None:
+    if not isinstance(servers, Mapping):
+        refuse("mcp_servers", 'must be a mapping of servers by name, or a configuration {"mcpServers": {...}}')
+    for name, config in servers.items():
+        if not isinstance(name, str) or not name or not isinstance(config, Mapping):
+            refuse("mcp_servers", f"{name!r} must be a name with a mapping")
+        if "instance" in config:
+            refuse("mcp_servers", f"{name!r} is a server object of this process; pass it to Query(mcp_servers=...)")
 
 
 def _check_own_servers(options: ClaudeOptions) -> None:
@@ -400,20 +433,24 @@ def _check_tool_config(options: ClaudeOptions) -> None:
         refuse("tool_config", f'must be {{"askUserQuestion": {{"previewFormat": ...}}}} with one of {", ".join(PREVIEW_FORMATS)}')
 
 
-def _check_settings(options: ClaudeOptions, check_files: bool) -> None:
+def _check_settings(options: ClaudeOptions) -> None:
     if options.managed_settings is not None:
         _check_payer(options, options.managed_settings, option="managed_settings")
     given = options.settings
     if given is None:
         return
-    if isinstance(given, Mapping):
-        _check_payer(options, given)
-        return
-    if not isinstance(given, (str, os.PathLike)) or not os.fspath(given).strip():
+    if not isinstance(given, Mapping) and (not isinstance(given, (str, os.PathLike)) or not os.fspath(given).strip()):
         refuse("settings", "must be a path, the text of a JSON object, or a mapping")
-    if check_files or os.fspath(given).lstrip().startswith("{"):
-        load_settings(options)  # the CLI silently ignores a settings file that is not a JSON object
+    if isinstance(given, Mapping) or (isinstance(given, str) and is_inline_json(given)):
         _check_payer(options, load_settings(options))
+
+
+def _check_settings_file(options: ClaudeOptions, check_files: bool) -> None:
+    given = options.settings
+    if not isinstance(given, (str, os.PathLike)) or (isinstance(given, str) and is_inline_json(given)):
+        return
+    if check_files or os.fspath(given).lstrip().startswith("{"):
+        _check_payer(options, load_settings(options))  # the CLI silently ignores a settings file that is not a JSON object
     elif options.sandbox is not None:
         refuse("sandbox", "cannot be merged into a settings file on another machine; give settings as a mapping")
 
@@ -447,7 +484,7 @@ def _check_extras(options: ClaudeOptions, given: Mapping[str, Any]) -> None:
             refuse("extra_args", f"--{name} is written by the option {owned[name.lower().replace('-', '')]}; use only the option")
 
 
-def _check_environment(options: ClaudeOptions, environment: Mapping[str, str]) -> None:
+def _check_environment(options: ClaudeOptions) -> None:
     check_variables(options.env)
     if options.isolated_config and (options.config_dir is not None or "CLAUDE_CONFIG_DIR" in options.env):
         refuse("isolated_config", "makes its own configuration directory; remove config_dir (or CLAUDE_CONFIG_DIR in env)")
@@ -455,5 +492,3 @@ def _check_environment(options: ClaudeOptions, environment: Mapping[str, str]) -
         refuse("client_app", "travels in an HTTP header: characters above U+00FF and control characters would stop every request")
     if options.project_config_root is not None and not os.path.isabs(options.project_config_root):  # noqa: PTH117 - also as text
         refuse("project_config_root", "must be an absolute path")
-    if options.files and not environment.get("CLAUDE_CODE_SESSION_ACCESS_TOKEN"):
-        refuse("files", "the CLI downloads files only with CLAUDE_CODE_SESSION_ACCESS_TOKEN in the environment; it is not set")

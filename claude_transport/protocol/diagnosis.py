@@ -73,6 +73,25 @@ class ReportedFailure(msgspec.Struct, frozen=True, kw_only=True):
     expects_structured_output: bool = False
 
 
+DETAIL_LIMIT: Final = 4096
+"""Characters of the other side's text that a `Detail` repeats. The events have all of it."""
+TRUNCATED: Final = " ... (truncated)"
+
+
+class Detail(Exception):
+    """What the other side wrote about its failure, at most 4,096 characters. It is on `__cause__`, and never raised."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text if len(text) <= DETAIL_LIMIT else text[:DETAIL_LIMIT] + TRUNCATED)
+
+
+def detail_of(result: ReportedResult) -> Detail | None:
+    """Return what the other side wrote about a failure; None when it wrote nothing."""
+    text = result.result if isinstance(result.result, str) else ""
+    text = text or "; ".join(result.errors)
+    return Detail(text) if text and result.is_error is True else None
+
+
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What the result of a turn means. `ok` is True on success; `code` and `category` are then `ok`. On a failure they name its kind
     (`result.rate_limited` and `rate_limit`), and `retryable` says whether the same call may succeed later.
@@ -264,19 +283,24 @@ def _outcome_of(failure: _Failure, result: ReportedResult) -> Outcome:
 
 
 def error_for(result: ReportedResult) -> errors.ResultError | None:
-    """Return the exception for a failed `result`; None when it succeeded."""
+    """Return the exception for a failed `result`; None when it succeeded. Its cause is a `Detail`, when the result has a text."""
     failure = _failure_of(result)
     if failure is None:
         return None
     outcome = _outcome_of(failure, result)
-    return failure.error(
+    # the name of the reason in the text of the CLI means what the sentence says
+    reason = reason_in(_text_of(result)) if failure is _CONNECTION else ""
+    error = failure.error(
         f"{outcome.text} (transport=cli, category={outcome.category})",
         result=result,
         resets_at=outcome.resets_at,
         code=outcome.code,
         category=outcome.category,
         retryable=outcome.retryable,
+        reason=reason,
     )
+    error.__cause__ = detail_of(result)
+    return error
 
 
 def _failure_of(result: ReportedResult) -> _Failure | None:

@@ -1,13 +1,12 @@
-"""`Dialect`: what differs between the agents whose lines a transport carries. `ClaudeTurns` follows the turns of Claude's stream-json.
+"""`Dialect`: which agent's language the lines of a transport are in. `TurnTracker`: what follows the turns of one.
 
 Transports carry lines and know no dialect. A gateway, a tape, metrics and traces need three facts more: when a turn runs, what ends it, and
-how a session is ended without losing it. `find_dialect` tells the dialect from the first line that holds a message. The turns of Codex are
-followed in `codex_turns.py`.
+how a session is ended without losing it. `find_dialect` tells the dialect from the first line that holds a message. `claude_turns.py` and
+`codex_turns.py` follow the turns.
 """
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
@@ -61,61 +60,6 @@ class TurnTracker(ABC):
     def drops_turns(self) -> bool:
         """True when a turn is running that the end of the input would drop."""
         return False
-
-
-_PROMPT = re.compile(rb'"type"\s*:\s*"user"')
-_RESULT = re.compile(rb'"type"\s*:\s*"result"')
-_STATE = b'"session_state_changed"'
-_IDLE = re.compile(rb'"state"\s*:\s*"idle"')
-_TAIL_BYTES: Final = 16 * 2**10
-
-
-class ClaudeTurns(TurnTracker):
-    """Follows the turns of `claude`: from a prompt until the CLI reports `idle`, or until a result where it reports no states.
-
-    It searches the bytes and decodes nothing. In JSON the quotes inside a string are escaped, so these patterns never match text of a
-    user. A match in a nested object can only make a drain end earlier or later, and the drain is bounded.
-
-    Where the CLI reports its state, only the last 16 KiB of each block are searched for it, unless `exactly` is asked for.
-    """
-
-    def __init__(self) -> None:
-        self._busy = False
-        self._reports_states = False
-
-    @property
-    def busy(self) -> bool:
-        """True from a prompt until the end of its turn."""
-        return self._busy
-
-    def said(self, lines: Sequence[bytes]) -> None:
-        """Look for a prompt in lines from the client."""
-        if not self._busy and any(_PROMPT.search(line) for line in lines):
-            self._busy = True
-
-    def heard(self, block: LineBlock, *, exactly: bool = False) -> None:
-        """Look for a result or for the state `idle` in lines from the CLI."""
-        if self._reports_states:
-            if not self._busy:
-                return  # no line can change anything
-            # Searching all of a burst would cost it a quarter of its speed, and a process is silent after the end of a turn.
-            tail = block.size if exactly else _TAIL_BYTES
-            if not block.has(_STATE, tail=tail):
-                return
-        # one search over a block of hundreds of lines takes a third of the time of one for each line
-        elif not block.has(_STATE) and (not self._busy or not block.has(b'"result"')):
-            return
-        for line in bytes(block).split(b"\n"):
-            if _STATE in line:
-                self._reports_states = True
-                if _IDLE.search(line):
-                    self._busy = False
-            elif self._busy and not self._reports_states and _RESULT.search(line):
-                self._busy = False
-
-    def rest(self) -> None:
-        """Forget the running turn."""
-        self._busy = False
 
 
 _UNDECIDED_LINES: Final = 16

@@ -382,6 +382,17 @@ def encode_line(obj: Mapping[str, Any] | Message) -> bytes:
     return encode_json(obj if isinstance(obj, dict) else dict(obj)) + b"\n"
 
 
+def holds_half_a_pair(value: object) -> bool:
+    """Return whether a text in `value` holds half of a surrogate pair. Any other trouble with `value` is left to `encode_json`."""
+    try:
+        msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return True
+    except Exception:  # noqa: BLE001 - that is told where the value is written
+        return False
+    return False
+
+
 def encode_json(value: object) -> bytes:
     """Encode a JSON value as UTF-8 without line ends. Raises `UsageError` for what JSON cannot express."""
     try:

@@ -272,7 +272,7 @@ class JSONRPC:
         if isinstance(error, dict) and message.get("result") is None:
             code, text = error.get("code"), error.get("message")
             if _is_id(code) and isinstance(code, int) and isinstance(text, str):
-                return Answer(request_id, error=JSONRPCError(text, rpc_code=code, data=error.get("data"), **about))
+                return Answer(request_id, error=JSONRPCError(text, rpc_code=code, data=error.get("data"), reason=text, **about))
         self.counters.malformed += 1
         return Answer(request_id, error=ProtocolError(f"the answer to {method} holds neither a result nor an error that can be read"))
 

@@ -96,15 +96,15 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         text = self.text or f"the server refused the connection: {self.code}"
         match self.code:
             case "auth":
-                return AuthenticationError(text)
+                return AuthenticationError(text, reason=self.text)
             case "options":
-                return ConfigurationError(text)
+                return ConfigurationError(text, reason=self.text)
             case "replay_gap":
-                return ReplayGap(text)
+                return ReplayGap(text, reason=self.text)
             case "session":
-                return ConnectionLost(text)
+                return ConnectionLost(text, reason=self.text)
             case _:
-                return CLIConnectionError(text, retryable=self.retryable)
+                return CLIConnectionError(text, retryable=self.retryable, reason=self.text)
 
 
 class Bye(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -9,7 +9,7 @@ leaves a field out, never breaks a stream. Keys without a field are still in `to
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Self
 
 from msgspec import field
 from msgspec.structs import force_setattr
@@ -17,11 +17,6 @@ from msgspec.structs import force_setattr
 from claude_transport.protocol.blocks import ContentBlock, TextBlock, ToolResultBlock, ToolUseBlock
 from claude_transport.protocol.diagnosis import Outcome, diagnose, error_for
 from claude_transport.protocol.envelope import HIDDEN, Message, ModelUsage, Number, Part, Usage
-
-_NOTE_CHARS: Final = 2000
-"""Characters of the CLI's own text that an error keeps as a note."""
-_READ_CHARS: Final = 100_000
-"""Characters of it that are searched for secrets before it is cut: half a key does not look like one."""
 
 # What is said: assistant, user, stream events, results.
 
@@ -134,6 +129,8 @@ class UserMessage(Message, tag_field="type", tag="user", frozen=True, kw_only=Tr
     """What caused a message that is not a prompt of this host, at least its `kind`. None when the wire's object has no kind."""
     tool_use_result: Any = None
     tool_result_meta: tuple[dict[str, Any], ...] | None = None
+    refused_message_id: str | None = None
+    """Id at the API of the message that the model refused to finish. With this message, the CLI asks it once more."""
     agent_id: str | None = None
     subagent_type: str | None = None
     task_description: str | None = None
@@ -320,14 +317,10 @@ class ResultMessage(Message, tag_field="type", tag="result", frozen=True, kw_onl
 
         Raises:
             ResultError: the turn failed; the subclass says how: `RateLimited`, `AuthFailed`, `MaxTurnsReached`, … Its `result` is this
-                message. What the CLI wrote is a note (`__notes__`), without secrets and cut.
+                message. What the CLI wrote is its `reason`, without secrets and cut.
         """
         error = error_for(self)
         if error is not None:
-            if said := self.result or "; ".join(self.errors):
-                from claude_transport.protocol.redaction import Redactor  # needed only after a failure
-
-                error.add_note(f"claude: {Redactor().text(said[:_READ_CHARS])[:_NOTE_CHARS]}")
             raise error
         return self
 

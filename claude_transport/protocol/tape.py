@@ -35,8 +35,9 @@ from claude_transport.errors import ConfigurationError, ConnectionLost, ProcessE
 from claude_transport.protocol.dialect import Dialect, find_dialect
 from claude_transport.protocol.envelope import JSONTextError, encode_json, encode_line, parse_json
 from claude_transport.protocol.expectation import ExpectationFailed, describe_message
-from claude_transport.protocol.redaction import Redactor, find_home_users
+from claude_transport.protocol.redaction import Redactor
 from claude_transport.protocol.tape_lines import IGNORED, ClaudeLines, CodexLines, Key, TapeLines
+from claude_transport.secret_forms import find_home_users
 from claude_transport.winapi import make_private
 
 TAPE_VERSION = 1
@@ -281,17 +282,22 @@ def note_of_withdrawal(*, back: int) -> bytes:
 
 def without_withdrawn(records: Iterable[TapeRecord]) -> list[TapeRecord]:
     """Return the records without lines that were recorded but never sent (see `note_of_withdrawal`), and without the notes about them."""
-    left: list[TapeRecord | None] = []
+    return [record for _, record in _numbered(records)]
+
+
+def _numbered(records: Iterable[TapeRecord]) -> list[tuple[int, TapeRecord]]:
+    """Return the records of `without_withdrawn()`, each with its number on the tape, from 1."""
+    left: list[tuple[int, TapeRecord] | None] = []
     said: list[int] = []
-    for record in records:
+    for number, record in enumerate(records, 1):
         found = _WITHDRAWN.fullmatch(record.line) if record.dir == "note" else None
         if found is None:
             if record.dir == "in":
                 said.append(len(left))
-            left.append(record)
+            left.append((number, record))
         elif 0 < int(found[1]) <= len(said):
             left[said[-int(found[1])]] = None
-    return [record for record in left if record is not None]
+    return [pair for pair in left if pair is not None]
 
 
 _KIND = re.compile(rb'\{"type": ?"(\w+)"(?:, ?"subtype": ?"(\w+)")?')
@@ -361,7 +367,10 @@ class Playback:
     """Plays a tape: the host's lines go in, and the records that may be played now come out. It has no clock and does no I/O."""
 
     def __init__(self, tape: Tape) -> None:
-        self._records = _until_the_end(tape)
+        played = _until_the_end(tape)
+        self._records = [record for _, record in played]
+        self._numbers = [number for number, _ in played]  # those of the tape, as `inspect` counts
+        self._total = len(tape)
         self._position = 0
         self._lines = _LINES[find_dialect(record.line for record in self._records if record.dir in ("in", "out"))]()
         self._steps = {step.index: step for step in _read_steps(self._records, self._lines)}
@@ -445,7 +454,7 @@ class Playback:
     @property
     def whereabouts(self) -> str:
         """The current position on the tape and what it waits for, in words."""
-        place = f"record {min(self._position + 1, len(self._records))} of {len(self._records)}"
+        place = self._place(self._position)
         if self._position >= len(self._records):
             return f"{place}: everything has been played" + ("" if self.is_over else "; waiting for the end of the input")
         step = self._steps.get(self._position)
@@ -454,11 +463,15 @@ class Playback:
 
     def _fail(self, step: _Step | None, *, actual: str) -> None:
         self._failure = ExpectationFailed.at(
-            f"record {min(self._position if step is None else step.index, len(self._records) - 1) + 1} of {len(self._records)}",
+            self._place(self._position if step is None else step.index),
             expected="no further line from the host" if step is None else describe_message(step.message),
             actual=actual,
         )
         raise self._failure
+
+    def _place(self, index: int) -> str:
+        number = self._numbers[min(index, len(self._numbers) - 1)] if self._numbers else 0
+        return f"record {number} of {self._total}"
 
     def _is_waiting(self) -> bool:
         record = self._records[self._position]
@@ -488,18 +501,18 @@ class _Ending(msgspec.Struct, frozen=True):
         return ConnectionLost(message) if self.failure else None
 
 
-def _until_the_end(tape: Tape) -> list[TapeRecord]:
-    """Return the records up to the end of the stream. What the host did afterwards changed nothing."""
-    records: list[TapeRecord] = []
-    said = without_withdrawn(tape)
-    for record in said:
+def _until_the_end(tape: Tape) -> list[tuple[int, TapeRecord]]:
+    """Return the records up to the end of the stream, with their numbers. What the host did afterwards changed nothing."""
+    records: list[tuple[int, TapeRecord]] = []
+    said = _numbered(tape)
+    for number, record in said:
         if record.dir == "note" and record.line in (OUTPUT_ENDED, CLOSED):
             break
-        records.append(record)
+        records.append((number, record))
     # the lines of standard error that explain an exit may be recorded after it
     rest = said[len(records) :]
-    if rest and rest[0].line == OUTPUT_ENDED:
-        records += [record for record in rest if record.dir == "err"]
+    if rest and rest[0][1].line == OUTPUT_ENDED:
+        records += [(number, record) for number, record in rest if record.dir == "err"]
     return records
 
 

@@ -14,7 +14,8 @@ import msgspec
 from anyio import TypedAttributeSet, typed_attribute
 
 from claude_transport.errors import ConfigurationError
-from claude_transport.protocol.redaction import is_secret_name
+from claude_transport.printable import is_encodable
+from claude_transport.secret_forms import is_secret_name
 
 SCHEMES = ("tcp", "tls", "unix", "ws", "wss")
 """The schemes that a URL may have."""
@@ -27,7 +28,8 @@ _INSTEAD = {"http": "ws", "https": "wss", "ssl": "tls", "tcps": "tls"}
 _MAX_UNIX_PATH_BYTES = 103
 """The smallest limit of any system: macOS has 104 with the final zero byte, Linux 108. A path that works here works everywhere."""
 
-_UNPRINTABLE = re.compile(r"[\x00-\x20\x7f]")
+UNPRINTABLE = re.compile(r"[\x00-\x20\x7f]")
+"""What no URL has: blanks and control characters."""
 
 
 class StreamAttribute(TypedAttributeSet):
@@ -80,6 +82,14 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.scheme}://{host}:{self.port}{self.target.partition('?')[0].rstrip('/')}"
 
 
+def check_text(value: object, *, option: str) -> None:
+    """Raise `ConfigurationError` for a value that is no text, or that UTF-8 cannot hold. The message names `option`, and not the value."""
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{option} must be a text, not {type(value).__name__}", option=option)
+    if not is_encodable(value):
+        raise ConfigurationError(f"{option} holds half of a surrogate pair, which cannot be sent: give other characters", option=option)
+
+
 def parse_address(url: str) -> Address:
     """Parse `tcp://host:port`, `tls://host:port`, `unix:///path`, `ws://host[:port]/path` or `wss://host[:port]/path`.
 
@@ -88,7 +98,8 @@ def parse_address(url: str) -> Address:
     """
     if not isinstance(url, str):
         raise _wrong(f"a URL is a string, not {type(url).__name__}")
-    if _UNPRINTABLE.search(url):
+    check_text(url, option="url")
+    if UNPRINTABLE.search(url):
         raise _wrong("the URL contains a blank or a control character")
     try:
         parts = urlsplit(url)

@@ -30,12 +30,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from logging import Logger, getLogger
+from logging import Logger
 from typing import Any
 
+from claude_transport.loggers import logger_for
 from claude_transport.printable import printable
 
-logger: Logger = getLogger(__name__)
+logger: Logger = logger_for(__name__)
 
 MARK_VARIABLE = "CLAUDE_TRANSPORT_CHILD"
 """The environment variable that holds the mark of a child."""

@@ -29,13 +29,14 @@ import anyio.lowlevel
 
 from claude_transport.alarm import LINGER, Alarm
 from claude_transport.background import asyncio_loop_here, is_being_cancelled_here, trio_here
+from claude_transport.loggers import logger_for
 from claude_transport.streams.room import READ_BYTES, PipeRoom
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from types import TracebackType
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 _PACE_BYTES: Final = 512 * 2**10
 """Bytes between two full checkpoints of `Pace`: some thousand small messages, or the work of two milliseconds."""

@@ -20,6 +20,7 @@ from claude_transport.launch.launcher import Launcher, exit_status, why_ended, w
 from claude_transport.launch.supervisor import Word, find_word, without_words
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.process import ProcessConnectable, ProcessStream
+from claude_transport.transport import HURRIED_CLOSE
 
 _MOST_BANNER_BYTES = 2**20
 """Bytes that may come before the supervisor's first word. A message of the day has a few thousand, a wrong program any number."""
@@ -85,7 +86,8 @@ class LaunchedConnectable(ByteStreamConnectable):
             raise
 
     async def _give_up(self, stream: ProcessStream) -> None:
-        with anyio.CancelScope(shield=True):  # bounded by the stream's own close_timeout
+        stream.hurry(HURRIED_CLOSE)
+        with anyio.CancelScope(shield=True):  # bounded by these seconds
             await stream.aclose()
 
     async def _shake_hands(self, stream: ProcessStream) -> LaunchedStream:
@@ -192,6 +194,10 @@ class LaunchedStream(ByteStream):
     def begin_close(self) -> BackgroundTask | None:
         """Begin what `aclose()` does, as `ProcessStream.begin_close()`."""
         return self._stream.begin_close()
+
+    def hurry(self, seconds: float) -> None:
+        """Have `aclose()` take `seconds` from now at most, as `ProcessStream.hurry()`."""
+        self._stream.hurry(seconds)
 
     @property
     def _said_code(self) -> int | None:

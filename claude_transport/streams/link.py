@@ -36,7 +36,8 @@ from claude_transport.errors import (
     ProcessError,
     ProtocolError,
 )
-from claude_transport.printable import printable, printable_lines
+from claude_transport.loggers import logger_for
+from claude_transport.printable import last_lines, printable
 from claude_transport.protocol.link import (
     DEFAULT_HEARTBEAT,
     DEFAULT_REPLAY_BYTES,
@@ -63,7 +64,7 @@ from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.inflow import Wakeup
 from claude_transport.streams.room import MOST_READ_BYTES
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 DEFAULT_CONNECT_TIMEOUT = 30.0
 """Seconds for one connection with its handshake: the server may have to start a process before it sends its welcome."""
@@ -89,9 +90,6 @@ _CHUNK_BYTES = 64 * 2**10
 
 _CRUMB_BYTES = 1024
 """Pieces smaller than this are joined: an object of its own could cost many times their size."""
-
-_SHOWN_CHARS = 500
-"""Characters of the far process's standard error in an error's note."""
 
 _CODE = re.compile(r"[a-z][a-z_]{0,39}")
 """What a server's own code must look like to become part of an error's `code`."""
@@ -321,7 +319,7 @@ class LinkStream(ByteStream):
                 self._process_ended(event)
             case Bye(code=code, reason=reason):
                 named = f"connection.{code}" if _CODE.fullmatch(code) else None
-                self._leave(ConnectionLost(reason or "the other side has closed the session", code=named))
+                self._leave(ConnectionLost(reason or "the other side has closed the session", code=named, reason=reason))
             case Refusal():
                 self._leave(event.to_error())
 
@@ -344,10 +342,10 @@ class LinkStream(ByteStream):
             if end.stderr_tail:
                 redactor = redactor_knowing([os.environ], confidential=self._confidential)
                 # redacted before it is cut: half a key does not look like one
-                error.add_note("its last words: " + printable_lines(redactor.text(end.stderr_tail)[-_SHOWN_CHARS:]).lstrip())
+                error.reason = last_lines(redactor.text(end.stderr_tail))
             return error
         if end.error is not None:
-            return ConnectionLost(end.error)
+            return ConnectionLost(end.error, reason=end.error)
         if (missed := self._end.sent_bytes - end.accepted) > 0:
             message = f"the far process ended well, but had not been given the end of its input ({missed} bytes)"
             return ConnectionLost(message, code="connection.input_lost")

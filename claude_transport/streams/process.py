@@ -30,7 +30,7 @@ from claude_transport.errors import (
     WorkingDirectoryError,
     WrongLibcError,
 )
-from claude_transport.printable import printable_lines
+from claude_transport.printable import last_lines
 from claude_transport.protocol.redaction import redactor_knowing
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.guard import MARK_VARIABLE, SPARED_VARIABLE, SafePopen, guard, new_mark
@@ -46,9 +46,6 @@ DEFAULT_CLOSE_TIMEOUT = 5.0
 
 _EXIT_GRACE = 2.0
 """Seconds that a child may live on after it closed its output. After that the stream ends without its exit status."""
-
-_SHOWN_CHARS = 500
-"""Characters of standard error in a traceback. The whole tail is `ProcessError.stderr_tail`."""
 
 _HOPELESS = frozenset({errno.E2BIG, errno.ENAMETOOLONG, errno.ELOOP})
 """Errors of the system that the same command would get again."""
@@ -204,7 +201,7 @@ class ProcessConnectable(ByteStreamConnectable):
     def _last_words(self, said: str) -> str:
         environment = os.environ if self._env is None else self._env
         # redacted before it is cut: half a key does not look like one
-        return redactor_knowing([os.environ, environment], confidential=self._confidential).text(said)[-_SHOWN_CHARS:]
+        return redactor_knowing([os.environ, environment], confidential=self._confidential).text(said)
 
     def _is_there(self) -> bool:
         """Return True when the program exists: on the child's PATH for a bare name, else as a path from its working directory."""
@@ -239,6 +236,7 @@ class ChildProcess(Protocol):
     def drain_stderr_now(self) -> None: ...
     def close_input(self) -> None: ...
     def begin_end(self, *, timeout: float) -> BackgroundTask | None: ...
+    def hurry(self, seconds: float) -> None: ...
     def abandon(self, *, timeout: float) -> None: ...
 
 
@@ -344,6 +342,10 @@ class ProcessStream(ByteStream):
         """Begin what `aclose()` does, and return the task that does it. Returns None when it is done already."""
         return self._child.begin_end(timeout=self._close_timeout)
 
+    def hurry(self, seconds: float) -> None:
+        """Have `aclose()` take `seconds` from now at most, also when it is under way."""
+        self._child.hurry(seconds)
+
     async def _how_it_ended(self) -> BaseException:
         child = self._child
         if not child.has_exited():
@@ -359,15 +361,13 @@ class ProcessStream(ByteStream):
         error = ProcessError(
             f"{self._name} ended with {how}", exit_code=status.exit_code, signal=status.signal, stderr_tail=child.tail.text
         )
-        if self._diagnose is not None:
-            error = await self._diagnose(error)
         self.add_last_words(error)
-        return error
+        return error if self._diagnose is None else await self._diagnose(error)
 
     def add_last_words(self, error: ProcessError) -> None:
-        """Add a note with the end of standard error to `error`. Known secrets are removed."""
+        """Make the end of standard error the reason of `error`. Known secrets are removed."""
         if error.stderr_tail:
-            error.add_note("its last words: " + printable_lines(self._last_words(error.stderr_tail)).lstrip())
+            error.reason = last_lines(self._last_words(error.stderr_tail))
 
     async def _cause_of(self, broken_pipe: BrokenPipeError) -> BaseException:
         cause = await self._how_it_ended()

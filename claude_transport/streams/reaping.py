@@ -33,13 +33,15 @@ import msgspec
 
 from claude_transport.background import BackgroundTask, HostLoop, clock_here
 from claude_transport.errors import UsageError
+from claude_transport.loggers import logger_for
 from claude_transport.streams.guard import descendants, guard, kill_marked
 from claude_transport.streams.inflow import Flag, Inflow
 from claude_transport.streams.room import PipeRoom
+from claude_transport.streams.schedule import Countdown, set_or_seen
 from claude_transport.streams.sweeping import Sweep, sweeper
 from claude_transport.streams.watching import FileWatch, LoopEnd
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 _READ_BYTES = 64 * 2**10
 """Bytes per read: the capacity of a pipe on Linux."""
@@ -59,6 +61,9 @@ _MAX_LINE_BYTES = 16 * 2**10
 DRAIN_GRACE = 1.0
 """Seconds after the child's exit in which its pipes may still end by themselves. Then another process holds them open."""
 
+ENDED_DRAIN_GRACE = 0.2
+"""The same for a child whose input this side has ended: it was meant to exit, so what it left behind is waited for less."""
+
 _GROUP_GRACE = 0.5
 """Seconds between SIGTERM and SIGKILL for the rest of the group, after its leader is gone."""
 
@@ -67,10 +72,6 @@ _LAST_RESORT = 1.0
 
 OVERTIME = 0.8
 """Seconds after the closing time in which the caller still waits for the sweep. Then the sweep goes on in the background."""
-
-_FIRST_LOOK = 0.02
-_LAST_LOOK = 0.5
-"""Seconds between two checks for events that the loop may have missed: at first, and at last."""
 
 
 class Child:
@@ -92,6 +93,7 @@ class Child:
     __slots__ = (
         "__weakref__",
         "_clock",
+        "_countdown",
         "_discarding",
         "_ender",
         "_exit_watch",
@@ -168,6 +170,7 @@ class Child:
         self.on_unread: Callable[[bytes], object] | None = None
         self._ender: BackgroundTask | None = None
         self._clock = clock_here()
+        self._countdown = Countdown(self._clock)
         self._exited_at = 0.0
         self._writers = 0
         self._pidfd: int | None = None
@@ -239,7 +242,8 @@ class Child:
     @property
     def drain_seconds(self) -> float:
         """Seconds in which the output may still end by itself, when the child has exited."""
-        return self._exited_at + DRAIN_GRACE - self._clock()
+        grace = ENDED_DRAIN_GRACE if self.input_closed else DRAIN_GRACE
+        return self._exited_at + grace - self._clock()
 
     async def writable(self) -> None:
         """Wait until the input may take more, or `close_input()` is called."""
@@ -311,6 +315,7 @@ class Child:
         """Close the child's standard input. A task that waits to write is woken."""
         if not self.input_closed:
             self.input_closed = True
+            self._countdown.note_end_of_input()
             self._close_file(0, is_here=self._loop.is_current)
 
     def begin_end(self, *, timeout: float) -> BackgroundTask | None:
@@ -324,12 +329,16 @@ class Child:
         if self._end_at_once():
             return None
         try:
-            self._ender = BackgroundTask.spawn(
-                lambda: self._end(CloseSchedule.within(timeout)), name=f"end process {self.pid}", at_end=self.kill_now
-            )
+            self._countdown.begin(timeout)
+            self._ender = BackgroundTask.spawn(self._end, name=f"end process {self.pid}", at_end=self.kill_now)
         except RuntimeError:  # the loop is ending and takes no new task
             self.kill_now()
         return self._ender
+
+    def hurry(self, seconds: float) -> None:
+        """Have ending the child take `seconds` from now at most, also when it is under way. Call it in the child's event loop."""
+        if not self._gone:
+            self._countdown.hurry(seconds)
 
     def abandon(self, *, timeout: float) -> None:
         """End the child from a finaliser, in any thread: gracefully while its event loop runs, else at once."""
@@ -357,8 +366,7 @@ class Child:
         self.kill_now()
         return True
 
-    async def _end(self, schedule: CloseSchedule) -> None:
-        deadline = anyio.current_time() + schedule.total
+    async def _end(self) -> None:
         # now, because later their parents may be gone; after the exit there are none, and the id may belong to another process
         suspects = {} if self.exited.is_set() else descendants(self.pid)
         self.close_input()
@@ -366,17 +374,17 @@ class Child:
         # a child that is blocked on a full pipe never exits (docs/reference/protocol.md#a-full-pipe)
         self._discarding.begin()
         try:
-            await self._end_process(schedule, deadline=deadline)
+            await self._end_process()
         finally:
             self._discarding.end()
         for _ in range(_PIPE_READS):
             if not self._note_unread(self._read_now(self._stdout)):
                 break
         self.drain_stderr_now()
-        await self._end_group(min(_GROUP_GRACE, max(deadline - anyio.current_time(), schedule.kill)))
+        await self._end_group(min(_GROUP_GRACE, max(self._countdown.left, self._countdown.last_step)))
         over = anyio.Event()
         sweep = self._begin_sweep(suspects, then=lambda: self._loop.call_soon(over.set))
-        if not await set_or_seen(over, seconds=deadline + OVERTIME - anyio.current_time(), look=lambda: sweep.is_over):
+        if not await set_or_seen(over, seconds=self._countdown.left + OVERTIME, look=lambda: sweep.is_over):
             logger.warning("what process %d left behind is still looked for after it was closed", self.pid)
             self._is_swept = True  # or will be
             sweeper.give_up(sweep)
@@ -396,13 +404,13 @@ class Child:
                 logger.exception("on_unread of process %d failed", self.pid)
         return bool(data)
 
-    async def _end_process(self, schedule: CloseSchedule, *, deadline: float) -> None:
-        for seconds, signum in ((schedule.grace, signal.SIGTERM), (schedule.terminate, signal.SIGKILL)):
-            if await set_or_seen(self.exited, seconds=seconds, look=self.has_exited):
+    async def _end_process(self) -> None:
+        for step, signum in enumerate((signal.SIGTERM, signal.SIGKILL)):
+            if await self._countdown.reached(step, self.exited, look=self.has_exited):
                 return
             self._signal_group(signum)
         # the system may be slow to end it: wait here, and not in `_reap()`, which blocks the event loop
-        await set_or_seen(self.exited, seconds=deadline + OVERTIME / 2 - anyio.current_time(), look=self.has_exited)
+        await set_or_seen(self.exited, seconds=self._countdown.left + OVERTIME / 2, look=self.has_exited)
 
     async def _end_group(self, grace: float) -> None:
         """End the other processes of the group: SIGTERM, and after `grace` seconds SIGKILL."""
@@ -543,25 +551,6 @@ class ExitStatus(msgspec.Struct, frozen=True):
         return bool(self.exit_code) or self.signal is not None
 
 
-class CloseSchedule(msgspec.Struct, frozen=True):
-    """Seconds of each step of closing: until SIGTERM, until SIGKILL, and after that."""
-
-    grace: float
-    terminate: float
-    kill: float
-
-    @property
-    def total(self) -> float:
-        """Seconds of all steps together."""
-        return self.grace + self.terminate + self.kill
-
-    @classmethod
-    def within(cls, total: float) -> CloseSchedule:
-        """Divide `total` seconds: 60 % to exit by itself, 30 % after SIGTERM, 10 % after SIGKILL. Negative values count as 0."""
-        total = max(total, 0.0)
-        return cls(grace=total * 0.6, terminate=total * 0.3, kill=total * 0.1)
-
-
 class StderrTail:
     """Keeps the last 64 KiB of standard error, and calls `on_line` with each line.
 
@@ -613,20 +602,3 @@ class StderrTail:
             if not self._complained:
                 self._complained = True
                 logger.exception("the stderr callback raised; further errors of it are not logged")
-
-
-async def set_or_seen(event: anyio.Event | Flag, *, seconds: float, look: Callable[[], bool]) -> bool:
-    """Wait until `event` is set or `look()` returns True, for `seconds` at most. Return False when the time is over.
-
-    `look` is polled, for an event loop that misses events (see the docstring of this module).
-    """
-    deadline = anyio.current_time() + seconds
-    pause = _FIRST_LOOK
-    while not (event.is_set() or look()):
-        left = deadline - anyio.current_time()
-        if left <= 0:
-            return False
-        with anyio.move_on_after(min(pause, left)):
-            await event.wait()
-        pause = min(2 * pause, _LAST_LOOK)
-    return True

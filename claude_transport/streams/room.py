@@ -22,11 +22,12 @@ import anyio
 import anyio.lowlevel
 
 from claude_transport.background import BackgroundTask, HostLoop
+from claude_transport.loggers import logger_for
 
 if sys.platform == "linux":
     import fcntl
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 READ_BYTES: Final = 64 * 2**10
 """Bytes of a usual read, and what a pipe of Linux holds."""

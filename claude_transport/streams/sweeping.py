@@ -21,9 +21,10 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from logging import Logger, getLogger
+from logging import Logger
 from typing import TYPE_CHECKING
 
+from claude_transport.loggers import logger_for
 from claude_transport.streams.guard import (
     carried_limit,
     environment_marks,
@@ -37,7 +38,7 @@ from claude_transport.streams.guard import (
 if TYPE_CHECKING:
     from claude_transport.streams.libproc import Tree
 
-logger: Logger = getLogger(__name__)
+logger: Logger = logger_for(__name__)
 
 _PATIENCE = 1.0
 """Seconds for which a sweep goes on while marked processes are left, or are just starting (which took 0.3 seconds under load)."""

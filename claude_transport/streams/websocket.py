@@ -15,7 +15,7 @@ import codecs
 import logging
 import re
 import ssl
-from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -34,6 +34,7 @@ from claude_transport.errors import (
     ProtocolError,
     UsageError,
 )
+from claude_transport.loggers import logger_for
 from claude_transport.streams.address import Address, StreamAttribute, parse_address
 from claude_transport.streams.sockets import DEFAULT_CONNECT_TIMEOUT, SocketConnectable
 from claude_transport.streams.tls import TLSConnectable
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from websockets.server import ServerProtocol
     from websockets.uri import WebSocketURI
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 DEFAULT_MAX_MESSAGE_BYTES = 64 * 2**20
 """Bytes that one message may have after decompression: four times the largest message that this library sends."""
@@ -89,6 +90,8 @@ _TOKEN = re.compile(r"[!-~]+")
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[ -~]*")
+_OTHER_METHOD = re.compile(rb"(?!GET )([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([!-~]+) HTTP/1\.[01]\r\n")
+"""The first line of an HTTP request that does not `GET`: its method and its path."""
 
 _HANDSHAKE_HEADERS = frozenset(
     ("connection", "host", "sec-websocket-accept", "sec-websocket-extensions", "sec-websocket-key", "sec-websocket-version", "upgrade")
@@ -230,9 +233,10 @@ class WebSocketConnectable(ByteStreamConnectable):
         text = bytes(response.body or b"").decode("utf-8", "replace")
         said = "".join(each if each.isprintable() else " " for each in text[:_SHOWN_CHARS]).strip()
         message = f"{self.address}: refused with HTTP {status}{f': {said}' if said else ''}"
+        reason = said or f"HTTP {status}"
         if status in {401, 403}:
-            return AuthenticationError(message, code="connect.auth_failed" if status == 401 else "connect.forbidden")
-        return CLIConnectionError(message, code=f"connect.http_{status}", retryable=status in _RETRYABLE_STATUSES)
+            return AuthenticationError(message, code="connect.auth_failed" if status == 401 else "connect.forbidden", reason=reason)
+        return CLIConnectionError(message, code=f"connect.http_{status}", reason=reason, retryable=status in _RETRYABLE_STATUSES)
 
     def _no_server(self, why: str) -> CLIConnectionError:
         return CLIConnectionError(f"{self.address}: no WebSocket server is there: {why}", code="connect.not_websocket", retryable=False)
@@ -258,10 +262,14 @@ def _check_headers(headers: Mapping[str, str], token: str | None) -> Mapping[str
 
 
 class HandshakeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A client's request: the path with its query, and the headers. Header names are in lower case, repeated ones are joined by commas."""
+    """A client's request: the path with its query, the headers, and the method.
+
+    Header names are in lower case, repeated ones are joined by commas. Only `GET` can open a connection; `admit` may answer other methods.
+    """
 
     path: str
     headers: Mapping[str, str]
+    method: str = "GET"
 
     @property
     def origin(self) -> str | None:
@@ -281,7 +289,8 @@ class HandshakeRequest(msgspec.Struct, frozen=True, kw_only=True):
 class HTTPAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """A plain HTTP answer instead of a connection: a refusal, or a page.
 
-    With `stays_open`, only its status and headers are sent. The caller then sends the body on the stream, and closes it.
+    With `stays_open`, only its status and headers are sent. The caller then sends the body on the stream, and closes it. The answer to a
+    `HEAD` has no body, and never stays open.
     """
 
     status: int
@@ -312,7 +321,7 @@ async def accept_websocket(
     Args:
         stream: a connection that was just accepted.
         admit: called with the request before the answer. It returns None to accept, or an `HTTPAnswer` to send instead (401, 404, a page
-            for health checks). Not called when the origin is refused.
+            for health checks). Not called when the origin is refused. A request that it accepts needs the method `GET` (else 405).
         allowed_origins: the origins of web pages that may connect, such as `https://example.com`. The default lets no browser
             connect (403). None: origins are not checked here, `admit` has to.
         compression: accept permessage-deflate when the client offers it.
@@ -331,8 +340,8 @@ async def accept_websocket(
         protocol = server_protocol(compression=compression, max_message_bytes=max_message_bytes)
         with anyio.move_on_after(handshake_timeout):
             try:
-                request, early = await _read_request(stream, protocol, max_request_bytes)
-                response, stays_open = _decide(protocol, request, admit, allowed_origins)
+                asked, request, early = await _read_request(stream, protocol, max_request_bytes)
+                response, stays_open = _decide(protocol, asked, request, admit, allowed_origins)
                 if stays_open:
                     await stream.send(response.serialize())
                     return None
@@ -352,47 +361,84 @@ async def accept_websocket(
         raise
 
 
-async def _read_request(stream: ByteStream, protocol: ServerProtocol, max_request_bytes: int) -> tuple[Request, list[Any]]:
-    """Return the request, and the frames that arrived right behind it."""
-    size = 0
+async def _read_request(
+    stream: ByteStream, protocol: ServerProtocol, max_request_bytes: int
+) -> tuple[HandshakeRequest, Request | None, list[Any]]:
+    """Return the request, what `protocol` has made of it, and the frames that arrived right behind it.
+
+    `protocol` gets a request with `GET` only. Others cannot open a connection, may have a body, and are unknown to older releases of
+    `websockets`: for them it is None.
+    """
+    head = await _read_up_to(b"\n", b"", stream, protocol, max_request_bytes)
+    other = _OTHER_METHOD.match(head)
+    if other is not None:
+        head = await _read_up_to(b"\r\n\r\n", head, stream, protocol, max_request_bytes)
+        method, path = (part.decode("latin-1") for part in other.groups())
+        lines = (line.partition(":") for line in head[: head.index(b"\r\n\r\n")].decode("latin-1").split("\r\n")[1:])
+        told = _join_headers((name, value.strip()) for name, _, value in lines)
+        return HandshakeRequest(path=path, headers=told, method=method), None, []
+    size, chunk = len(head), head
     while True:
-        chunk = await stream.receive(_HANDSHAKE_CHUNK_BYTES)
-        size += len(chunk)
-        if size > max_request_bytes:  # early frames count too: a client has to wait for the answer (RFC 6455 4.1)
-            await _answer(stream, protocol, protocol.reject(431, "The request is too large.\n"))
-            raise ProtocolError(f"the WebSocket request has more than {max_request_bytes} bytes")
         protocol.receive_data(chunk)
         events: list[Any] = protocol.events_received()
         if events:
-            return events[0], events[1:]  # the first event is the request
+            request = events[0]  # the first event is the request
+            return HandshakeRequest(path=request.path, headers=_join_headers(request.headers.raw_items())), request, events[1:]
         if protocol.handshake_exc is not None:
             await _hang_up(stream, protocol)
             raise ProtocolError("the first bytes are no request for a WebSocket connection") from protocol.handshake_exc
+        chunk = await stream.receive(_HANDSHAKE_CHUNK_BYTES)
+        size += len(chunk)
+        await _check_size(size, stream, protocol, max_request_bytes)
+
+
+async def _read_up_to(mark: bytes, begun: bytes, stream: ByteStream, protocol: ServerProtocol, max_request_bytes: int) -> bytes:
+    """Return `begun` and what follows it on the stream, until `mark` is in it."""
+    head, searched = bytearray(begun), 0  # each byte is searched once, however small the pieces are
+    while head.find(mark, searched) < 0:
+        searched = max(0, len(head) - len(mark) + 1)
+        head += await stream.receive(_HANDSHAKE_CHUNK_BYTES)
+        await _check_size(len(head), stream, protocol, max_request_bytes)
+    return bytes(head)
+
+
+async def _check_size(size: int, stream: ByteStream, protocol: ServerProtocol, max_request_bytes: int) -> None:
+    """Refuse a request that is too large. Early frames count too: a client has to wait for the answer (RFC 6455 4.1)."""
+    if size > max_request_bytes:
+        await _answer(stream, protocol, protocol.reject(431, "The request is too large.\n"))
+        raise ProtocolError(f"the WebSocket request has more than {max_request_bytes} bytes")
+
+
+def _join_headers(items: Iterable[tuple[str, str]]) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for name, value in items:
+        key = name.lower()
+        headers[key] = f"{headers[key]}, {value}" if key in headers else value
+    return headers
 
 
 def _decide(
-    protocol: ServerProtocol, request: Request, admit: Admit | None, allowed_origins: Collection[str] | None
+    protocol: ServerProtocol, asked: HandshakeRequest, request: Request | None, admit: Admit | None, allowed_origins: Collection[str] | None
 ) -> tuple[Response, bool]:
     """Return the answer to a request, and whether the stream stays open for its body."""
-    headers: dict[str, str] = {}
-    for name, value in request.headers.raw_items():
-        key = name.lower()
-        headers[key] = f"{headers[key]}, {value}" if key in headers else value
-    asked = HandshakeRequest(path=request.path, headers=headers)
     if asked.origin is not None and allowed_origins is not None and asked.origin not in allowed_origins:
         return protocol.reject(403, "Web pages of this origin may not connect.\n"), False
     answer = admit(asked) if admit is not None else None
-    if answer is None:
+    if answer is None and request is not None:
         return protocol.accept(request), False
+    if answer is None:
+        answer = HTTPAnswer(status=405, text="A WebSocket is opened with GET.\n", headers={"allow": "GET"})
     response = protocol.reject(answer.status, answer.text)
     for name, value in answer.headers.items():
         if name in response.headers:
             del response.headers[name]  # an assignment would add a second one
         response.headers[name] = value
+    is_head = asked.method == "HEAD"
     if answer.stays_open:
         del response.headers["content-length"]
+    if answer.stays_open or is_head:
         response.body = b""
-    return response, answer.stays_open
+    return response, answer.stays_open and not is_head
 
 
 async def _answer(stream: ByteStream, protocol: ServerProtocol, response: Response) -> bool:

@@ -30,11 +30,13 @@ from claude_transport.background import BackgroundTask, HostLoop, asyncio_loop_h
 from claude_transport.errors import ConfigurationError, SpawnError
 from claude_transport.jobs import Job
 from claude_transport.launch import windows
+from claude_transport.loggers import logger_for
 from claude_transport.streams.inflow import Flag, Wakeup
-from claude_transport.streams.reaping import DRAIN_GRACE, OVERTIME, CloseSchedule, ExitStatus, StderrTail, set_or_seen
+from claude_transport.streams.reaping import DRAIN_GRACE, ENDED_DRAIN_GRACE, OVERTIME, ExitStatus, StderrTail
 from claude_transport.streams.room import READ_BYTES
+from claude_transport.streams.schedule import Countdown, set_or_seen
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 _LAST_RESORT = 1.0
 """Seconds for the pipes of a process to be closed, when every process that could hold them has been ended."""
@@ -152,6 +154,7 @@ class WindowsChild:
         self._job = job
         self._loop = HostLoop()
         self._clock = clock_here()
+        self._countdown = Countdown(self._clock)
         self._on_gone = on_gone
         self._ender: BackgroundTask | None = None
         self._exited_at = 0.0
@@ -221,7 +224,8 @@ class WindowsChild:
     @property
     def drain_seconds(self) -> float:
         """Seconds in which the output may still end by itself, when the child has exited."""
-        return self._exited_at + DRAIN_GRACE - self._clock()
+        grace = ENDED_DRAIN_GRACE if self.input_closed else DRAIN_GRACE
+        return self._exited_at + grace - self._clock()
 
     async def stderr_read(self) -> None:
         """Wait until standard error is read to its end, for a second at most after the exit: another process may hold it open."""
@@ -252,6 +256,7 @@ class WindowsChild:
         if self.input_closed:
             return
         self.input_closed = True
+        self._countdown.note_end_of_input()
         if self._writing is not None:
             self._writing.cancel()
         if self._loop.is_current and self._process.stdin is not None:
@@ -269,12 +274,16 @@ class WindowsChild:
             self.kill_now()
             return None
         try:
-            self._ender = BackgroundTask.spawn(
-                lambda: self._end(CloseSchedule.within(timeout)), name=f"end process {self.pid}", at_end=self.kill_now
-            )
+            self._countdown.begin(timeout)
+            self._ender = BackgroundTask.spawn(self._end, name=f"end process {self.pid}", at_end=self.kill_now)
         except RuntimeError:  # the loop is ending and takes no new task
             self.kill_now()
         return self._ender
+
+    def hurry(self, seconds: float) -> None:
+        """Have ending the child take `seconds` from now at most, also when it is under way. Call it in the child's event loop."""
+        if not self._gone:
+            self._countdown.hurry(seconds)
 
     def abandon(self, *, timeout: float) -> None:
         """End the child from a finaliser, in any thread: gracefully while its event loop runs, else at once."""
@@ -285,21 +294,19 @@ class WindowsChild:
         if not self._loop.call_soon(lambda: self.begin_end(timeout=timeout)):
             self.kill_now()
 
-    async def _end(self, schedule: CloseSchedule) -> None:
-        deadline = anyio.current_time() + schedule.total
+    async def _end(self) -> None:
         self.close_input()
         self.inflow.close()  # it goes on reading: a child that is blocked on a full pipe never exits
-        if not await set_or_seen(self.exited, seconds=schedule.grace, look=self.has_exited):
+        if not await self._countdown.reached(0, self.exited, look=self.has_exited):
             self.killed = True
-            with anyio.move_on_after(schedule.terminate) as patience:
-                await self._ask_to_end(self.pid)
-                await self.exited.wait()
-            if patience.cancelled_caught:
+            asking = BackgroundTask.spawn(lambda: self._ask_to_end(self.pid), name=f"ask process {self.pid} to end")
+            if not await self._countdown.reached(1, self.exited, look=self.has_exited):
                 self._kill()
-            await set_or_seen(self.exited, seconds=deadline + OVERTIME / 2 - anyio.current_time(), look=self.has_exited)
+            asking.cancel()
+            await set_or_seen(self.exited, seconds=self._countdown.left + OVERTIME / 2, look=self.has_exited)
         self._job.terminate()  # what the child has left behind
         if self.exited.is_set():
-            with anyio.move_on_after(max(deadline + OVERTIME - anyio.current_time(), 0.1)):
+            with anyio.move_on_after(max(self._countdown.left + OVERTIME, 0.1)):
                 await self._stderr_over.wait()
         else:
             logger.error("process %d did not end, not even with its job; it may be blocked inside the system", self.pid)

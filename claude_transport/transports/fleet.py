@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch.options import ClaudeOptions
+from claude_transport.printable import is_encodable
 from claude_transport.protocol.fleet import DEFAULT_WINDOW_BYTES
-from claude_transport.protocol.fleet_placement import Wanted
+from claude_transport.protocol.fleet_placement import MAX_WORKSPACE_BYTES, Wanted
 from claude_transport.protocol.fleet_secrets import check_no_secrets
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES
+from claude_transport.streams.address import check_text
 from claude_transport.streams.broker import BrokerAddress
 from claude_transport.streams.fleet import DEFAULT_START_TIMEOUT, FleetConnectable, FleetStream, SessionRequest
 from claude_transport.transport import Client, SessionTerms, TransportInfo
@@ -34,10 +36,13 @@ class FleetTransport(StreamTransport):
 
     Without `session`, a new one begins: the broker keeps it until a worker takes it. With the id of a running one, this client takes
     the place of the one that began it, and reads on behind what that one has read, or behind `since`. Each line arrives exactly once,
-    whatever dies. When a worker dies in the middle of a turn, the turn is told as uncertain, and is not repeated.
+    whatever dies. There is one exception: a client that was replaced while it lives may read on until it is told. The new client waits
+    up to 0.3 seconds for it, and lines that the older one reads later than that reach both. When a worker dies in the middle of a turn,
+    the turn is told as uncertain, and is not repeated.
 
     Args:
-        url: the broker. `?prefix=NAME` is the beginning of all its keys, `claude-fleet` by default.
+        url: the broker. `?prefix=NAME` is the beginning of all its keys, `claude-fleet` by default. With `?owner=NAME`, the id of a new
+            session begins with `NAME.`: a user of the broker may then have rights on its own sessions only.
         session: the id of a running session (`transport.session`).
         options: the options that the worker should start its CLI with, as for a `NetworkTransport`. They are kept in the broker, so a
             secret in `env` or `mcp_servers` is written as `secret:NAME`, and the worker knows it under that name.
@@ -45,7 +50,8 @@ class FleetTransport(StreamTransport):
         since: the position behind which to read (`transport.position`), or a `transport.bookmark`, with which output that the broker has
             lost and replaced is a `ReplayGap`. Only with `session`.
         labels: labels that the worker must have.
-        workspace: a name for what the session works on. Its sessions go to the same worker, as long as that one lives and has room.
+        workspace: a name for what the session works on, up to 1024 bytes. Its sessions go to the same worker, as long
+            as that one lives and has room.
         keep: entries of the output that stay in the broker after this client has read them, for observers and for clients that go back.
         ssl_context: the client's side of `rediss://`. By default it trusts the system's certificates and checks the name.
         window: bytes of input that may wait for the process.
@@ -74,10 +80,7 @@ class FleetTransport(StreamTransport):
         close_timeout: float = DEFAULT_STREAM_CLOSE_TIMEOUT,
         strict: bool = False,
     ) -> None:
-        if isinstance(labels, str) or not all(isinstance(label, str) for label in labels):
-            raise ConfigurationError("labels is not a list of texts", option="labels")
-        if token is not None and (not isinstance(token, str) or not token.strip()):
-            raise ConfigurationError("token must be a string that is not blank, or None", option="token")
+        _check_texts(session=session, token=token, workspace=workspace, labels=labels)
         position, said_by = _read_since(since, session=session)
         if isinstance(keep, bool) or not isinstance(keep, int) or not 0 <= keep <= _MOST_KEPT:
             raise ConfigurationError(f"keep must be a whole number from 0 to {_MOST_KEPT}, not {keep!r}", option="keep")
@@ -99,7 +102,7 @@ class FleetTransport(StreamTransport):
     def attach(self, client: Client) -> SessionTerms:
         """Note which questions of the CLI `client`, the layer above, answers, and its trace. Returns `SessionTerms`."""
         request = self._fleet.request
-        wanted = msgspec.structs.replace(request.wanted, answers=sorted(client.answers), trace=dict(client.trace))
+        wanted = msgspec.structs.replace(request.wanted, answers=sorted(client.answers), trace=_sendable(client.trace))
         self._fleet.request = msgspec.structs.replace(request, wanted=wanted)
         return msgspec.structs.replace(super().attach(client), structured_output=self._structured_output)
 
@@ -134,6 +137,26 @@ class FleetTransport(StreamTransport):
     def info(self) -> TransportInfo:
         """What is known about the connection and the remote process now; `address` is the broker, without its password."""
         return msgspec.structs.replace(super().info, address=self._address)
+
+
+def _sendable(trace: Mapping[str, str]) -> dict[str, str]:
+    """Return the parts of a trace context that UTF-8 can hold. Workers take no others."""
+    return {name: value for name, value in trace.items() if is_encodable(name) and is_encodable(value)}
+
+
+def _check_texts(*, session: object, token: object, workspace: object, labels: object) -> None:
+    """Raise `ConfigurationError` for an argument that cannot be sent."""
+    if isinstance(labels, str) or not isinstance(labels, Iterable):
+        raise ConfigurationError("labels is not a list of texts", option="labels")
+    for label in labels:
+        check_text(label, option="labels")
+    for option, value in (("session", session), ("token", token), ("workspace", workspace)):
+        if value is not None:
+            check_text(value, option=option)
+    if isinstance(token, str) and not token.strip():
+        raise ConfigurationError("token must be a string that is not blank, or None", option="token")
+    if isinstance(workspace, str) and len(workspace.encode()) > MAX_WORKSPACE_BYTES:
+        raise ConfigurationError(f"workspace may have up to {MAX_WORKSPACE_BYTES} bytes", option="workspace")
 
 
 def _read_since(since: object, *, session: str | None) -> tuple[int | None, str]:

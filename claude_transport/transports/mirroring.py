@@ -8,6 +8,7 @@ lines. The session itself goes on in any case.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
 import logging
 import os
@@ -23,21 +24,30 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from claude_transport.background import BackgroundTask
+from claude_transport.background import BackgroundTask, HostLoop
 from claude_transport.backoff import Backoff, RetryPolicy
 from claude_transport.errors import ClaudeTransportError, CLIConnectionError, ConfigurationError, OutcomeUncertain, SessionInUse
 from claude_transport.launch.options import ClaudeOptions
+from claude_transport.launch.settings import load_settings, to_json
+from claude_transport.loggers import logger_for
 from claude_transport.printable import printable
 from claude_transport.protocol.framing import OversizedLine
 from claude_transport.session_store import SessionKey, SessionStore, SessionStoreEntry, SharedSessionStore, has_method
 from claude_transport.sessions.importing import Batches
-from claude_transport.sessions.materialising import FoundSession, asked, load_session, locate_session, said_by
+from claude_transport.sessions.materialising import (
+    FoundSession,
+    asked,
+    load_session,
+    locate_session,
+    said_by,
+    settings_without_place,
+)
 from claude_transport.sessions.reading import Line, lines_of, open_regular, parse
-from claude_transport.sessions.store_entries import decode_entries, uuid_of
+from claude_transport.sessions.store_entries import decode_entries, not_stored, uuid_of
 from claude_transport.sessions.store_keys import key_of_transcript
 from claude_transport.streams.inflow import Wakeup
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 _FRAME: Final = b'{"type":"transcript_mirror"'
 """How the CLI begins a frame."""
@@ -118,6 +128,7 @@ class Mirror:
         self._storing = 0  # entries that the store is being given
         self._end_by: float | None = None  # once no more frames come
         self._task: BackgroundTask | None = None
+        self._home: tuple[HostLoop, contextvars.Context] | None = None  # where that task runs
         self._claims: dict[tuple[str, str], float | None] = {}  # by project and session: until when it is ours; None for never
         self._seen: set[str] = set(self._projects)  # sessions and files of which the store has the beginning
 
@@ -178,6 +189,7 @@ class Mirror:
 
     def start(self, *, at_end: Callable[[], object] | None = None) -> None:
         """Begin to store, in a task of its own. `at_end` is called when nothing more will be stored."""
+        self._home = HostLoop(), contextvars.copy_context()
         self._task = BackgroundTask.spawn(self._run, name="mirror transcript", at_end=at_end)
 
     async def drain(self) -> Sequence[bytes]:
@@ -205,6 +217,19 @@ class Mirror:
                 self._waiting.clear()
                 self._storing = 0
             self._caught_up.fire()
+
+    def abandon(self) -> None:
+        """Do what `close()` does, without waiting: for a transport that was dropped. Any thread and any finaliser may call it.
+
+        When the event loop has ended, nothing is done: no claim is renewed any more, and each ends after `CLAIM_SECONDS`.
+        """
+        if self._home is not None and self._task is not None and not self._task.finished:
+            loop, context = self._home
+            loop.call_soon(functools.partial(context.run, self._close_alone))  # the context of a thread knows no event loop
+
+    def _close_alone(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is ending
+            BackgroundTask.spawn(self.close, name="close mirror")
 
     def _begin_end(self) -> float:
         if self._end_by is None:
@@ -337,6 +362,8 @@ class Mirror:
                 if not await self._is_ours(key):
                     self._lose(key, "another host has this session", len(entries))
                     return
+                if failures:
+                    entries = await self._not_stored(key, entries)
                 await self._append_once(key, entries)
             except ClaudeTransportError as exc:
                 retry = self._retry if self._end_by is None else _LAST_RETRY
@@ -352,6 +379,13 @@ class Mirror:
             with anyio.move_on_after(delay):
                 while self._end_by is None:  # the end cuts the pause short
                     await self._news.wait()
+
+    async def _not_stored(self, key: SessionKey, entries: list[SessionStoreEntry]) -> list[SessionStoreEntry]:
+        """Return what a call that failed has not stored. A store tells by their uuids what it has; of the rest, it is asked."""
+        if all(map(uuid_of, entries)):
+            return entries
+        stored = await asked(self._store.load(key), timeout=self._append_timeout)
+        return not_stored(entries, stored or [])
 
     async def _append_once(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
         failure: Exception | None = None
@@ -426,8 +460,16 @@ async def prepare_stored(options: ClaudeOptions) -> tuple[Mirror, FoundSession |
             await mirror.claim(key)
         # only now: the host that had it may have stored its last words a moment ago
         found = await load_session(store, key)
+        if found is not None:
+            options = _staying_in_place(options)
     except BaseException:
         with anyio.CancelScope(shield=True):  # bounded: it gives the session back
             await mirror.close()
         raise
     return mirror, found, options.replace(resume=key["session_id"], continue_conversation=False)
+
+
+def _staying_in_place(options: ClaudeOptions) -> ClaudeOptions:
+    """Return the options without a variable of `settings` that would lead the CLI away from the session's files."""
+    kept = settings_without_place(to_json(load_settings(options), option="settings"))
+    return options if kept is None else options.replace(settings=kept.decode())

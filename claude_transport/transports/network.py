@@ -16,10 +16,11 @@ from anyio.abc import ByteStream, ByteStreamConnectable
 
 from claude_transport.errors import ClaudeTransportError, CLIConnectionError, ConfigurationError, ConnectionLost
 from claude_transport.launch.options import ClaudeOptions
+from claude_transport.loggers import logger_for
 from claude_transport.protocol.envelope import encode_line
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES
 from claude_transport.protocol.link import DEFAULT_HEARTBEAT, Refusal
-from claude_transport.streams.address import Address, parse_address
+from claude_transport.streams.address import Address, check_text, parse_address
 from claude_transport.streams.compression import CompressedConnectable
 from claude_transport.streams.link import LinkConnectable
 from claude_transport.streams.sockets import DEFAULT_CONNECT_TIMEOUT, SocketConnectable
@@ -28,7 +29,7 @@ from claude_transport.streams.websocket import WebSocketConnectable
 from claude_transport.transport import Client, SessionTerms, TransportInfo
 from claude_transport.transports.stream import DEFAULT_STREAM_CLOSE_TIMEOUT, StreamTransport, check_bounds
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 _REFUSED = b'"refused"'
 """Is in the last line of a server in plain mode that refuses: a system message of this subtype, with an `error`."""
@@ -210,8 +211,10 @@ def _opener(
 
 def _check(address: Address, *, token: str | None, ssl_context: ssl.SSLContext | None, compression: str | None) -> None:
     """Raise `ConfigurationError` for arguments that contradict each other."""
-    if token is not None and (not isinstance(token, str) or not token.strip()):
-        raise ConfigurationError("token must be a string that is not blank, or None", option="token")
+    if token is not None:
+        check_text(token, option="token")
+        if not token.strip():
+            raise ConfigurationError("token must be a string that is not blank, or None", option="token")
     if ssl_context is not None and not address.is_encrypted:
         raise ConfigurationError(
             f"ssl_context needs an encrypted connection, and {address.scheme}:// is not encrypted: use tls:// or wss://",

@@ -34,7 +34,7 @@ def open_transport(
         max_line_bytes, strict: as for both transports.
 
     Raises:
-        ConfigurationError: the URL is not valid, or `token` or `ssl_context` is given without a URL.
+        ConfigurationError: the URL is not valid, the CLI would refuse an option, or `token` or `ssl_context` is given without a URL.
     """
     if isinstance(target, str) and target.startswith(("redis:", "rediss:")):
         from claude_transport.transports.fleet import FleetTransport  # a program without a fleet loads none of it

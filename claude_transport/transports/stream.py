@@ -31,15 +31,25 @@ from claude_transport.errors import (
     TruncatedStream,
     UsageError,
 )
+from claude_transport.loggers import logger_for
 from claude_transport.protocol.codec import LineDecoder, decode_message
 from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineBlock, LineFramer, OversizedLine
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.inflow import Pace, Pourable, Turnstile
 from claude_transport.streams.room import MOST_READ_BYTES
-from claude_transport.transport import Client, DecodedLines, PouredBlocks, PouredLines, SessionTerms, Transport, TransportInfo
+from claude_transport.transport import (
+    HURRIED_CLOSE,
+    Client,
+    DecodedLines,
+    PouredBlocks,
+    PouredLines,
+    SessionTerms,
+    Transport,
+    TransportInfo,
+)
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 DEFAULT_STREAM_CLOSE_TIMEOUT = 5.0
 """Seconds for closing a stream before it is dropped. A TLS peer, for example, may never answer the farewell."""
@@ -98,6 +108,7 @@ class StreamTransport(Transport):
         "_last_words",
         "_lines_read",
         "_pace",
+        "_patience",
         "_pending",
         "_read_end",
         "_reading",
@@ -144,16 +155,17 @@ class StreamTransport(Transport):
         self._torn = False  # a write was cancelled: half a line may be out
         self._read_end: _ReadEnd | None = None
         self._closer: BackgroundTask | None = None
+        self._patience: anyio.CancelScope | None = None  # while the stream is closed
         self._closed = False
         self._bytes_read = self._bytes_written = self._lines_read = 0
 
     def attach(self, client: Client) -> SessionTerms:
         """Return `SessionTerms` that say whether this transport is strict.
 
-        They also make the layer above report to this transport the lines that hold no message, which `info` counts. `client` is
-        not used here.
+        They also make the layer above report to this transport the lines that hold no message, which `info` counts, and let it call
+        `hurry()`. `client` is not used here.
         """
-        return SessionTerms(strict=self._strict, on_failure=self._failures)
+        return SessionTerms(strict=self._strict, on_failure=self._failures, hurry=self.hurry)
 
     async def connect(self) -> None:
         """Open the stream. Does nothing when it is open.
@@ -472,9 +484,10 @@ class StreamTransport(Transport):
         return self._closer is None
 
     async def close(self) -> None:
-        """End the input, wake waiting readers and writers, and release the stream, in bounded time. A cancelled close still closes.
+        """End the input, wake waiting readers and writers, and release the stream, in `close_timeout` seconds.
 
-        Later calls wait for the first one. A session store gets 10 seconds more for the rest of the transcript.
+        A cancelled close still closes, and hurries: it takes at most one second more. Later calls wait for the first one. A session store
+        gets 10 seconds more for the rest of the transcript, and none after a cancellation.
         """
         try:
             await self._close()
@@ -500,7 +513,24 @@ class StreamTransport(Transport):
             except RuntimeError:  # the event loop is ending and takes no new task
                 await self._aclose()
                 return
-        await (anyio.lowlevel.checkpoint() if self._closer is None else self._closer.join())
+        if self._closer is None:
+            await anyio.lowlevel.checkpoint()
+            return
+        try:
+            await self._closer.wait()
+        except anyio.get_cancelled_exc_class():
+            self.hurry(HURRIED_CLOSE)
+            await self._closer.join()
+            raise
+
+    def hurry(self, seconds: float) -> None:
+        """Have `close()` take `seconds` from now at most, also when it is under way. Does not begin to close. The least value counts."""
+        self._close_timeout = min(self._close_timeout, max(seconds, 0.0))
+        if self._patience is not None:
+            self._patience.deadline = min(self._patience.deadline, anyio.current_time() + self._close_timeout)
+        hurry = getattr(self._stream, "hurry", None)
+        if hurry is not None:
+            hurry(self._close_timeout)
 
     async def _aclose(self) -> None:
         async with self._connect_lock:  # a connect() under way has ended
@@ -508,9 +538,9 @@ class StreamTransport(Transport):
         if stream is None:
             return
         try:
-            with anyio.move_on_after(self._close_timeout) as patience:
+            with anyio.move_on_after(self._close_timeout) as self._patience:
                 await stream.aclose()
-            if patience.cancelled_caught:
+            if self._patience.cancelled_caught:
                 await anyio.aclose_forcefully(stream)
         except (anyio.BrokenResourceError, OSError):
             logger.debug("the stream was broken when it was closed", exc_info=True)

@@ -12,7 +12,7 @@ import os
 import re
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from logging import Logger, getLogger
+from logging import Logger
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,7 @@ from claude_transport.launch.features import check_range, require
 from claude_transport.launch.launch import (
     Launch,
     PlannedLaunch,
+    check_once,
     find_transcript,
     needs_of,
     options_to_continue,
@@ -48,6 +49,7 @@ from claude_transport.launch.options import ClaudeOptions
 from claude_transport.launch.payloads import Delivery, build_payloads, initialize_fields
 from claude_transport.launch.settings import ReadSettings, permission_settings, settings_texts, with_settings_read
 from claude_transport.launch.validation import UUID, validate_options
+from claude_transport.loggers import logger_for
 from claude_transport.printable import printable
 from claude_transport.protocol.envelope import DecodeFailure
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineFramer
@@ -64,7 +66,7 @@ if TYPE_CHECKING:
     from claude_transport.transports.mirroring import Mirror
 
 
-logger: Logger = getLogger(__name__)
+logger: Logger = logger_for(__name__)
 
 _TRACE_VARIABLES = ("TRACEPARENT", "TRACESTATE")
 
@@ -76,7 +78,8 @@ class SubprocessTransport(StreamTransport):
     """A transport to a child process: the `claude` CLI or `codex app-server` with `options`, or any program that speaks JSON lines.
 
     Args:
-        options: how to run the CLI: `ClaudeOptions`, or `CodexOptions` for Codex. They are checked before anything is started.
+        options: how to run the CLI: `ClaudeOptions`, or `CodexOptions` for Codex. What they alone tell is checked now. What depends on
+            files, versions, variables or the user is checked by `connect()`, before anything is started.
         command: a program and its arguments, to run in place of the CLI. No flag is added to it. `cwd` and the environment still come from
             `options`.
         launcher: where or behind which program to run it: `Launcher.ssh(host)`, `.docker(container)`, `.local(prefix)`, … On another
@@ -87,12 +90,13 @@ class SubprocessTransport(StreamTransport):
         on_stderr: called with each line of standard error.
         strict: raise `CLIJSONDecodeError` or `LineTooLong` for a line that holds no message, instead of leaving it out.
 
-    `connect()` raises `CLINotFoundError`, `ConfigurationError` (an option that the CLI would refuse), `WorkingDirectoryError`,
+    `connect()` raises `CLINotFoundError`, `ConfigurationError` (an option that the CLI would refuse here), `WorkingDirectoryError`,
     `NotExecutableError`, `WrongLibcError` or `SpawnError`. With a launcher to another machine it also raises `AuthenticationError`,
     `ConnectTimeout` and `CLIConnectionError`. Nothing was sent then.
 
     Raises:
-        ConfigurationError: an argument has the wrong type or is out of range.
+        ConfigurationError: an argument has the wrong type or is out of range, or the CLI would refuse, ignore or misread an option.
+            `option` names it.
     """
 
     def __init__(
@@ -106,13 +110,15 @@ class SubprocessTransport(StreamTransport):
         on_stderr: Callable[[str], object] | None = None,
         strict: bool = False,
     ) -> None:
-        codex = _codex_options(options)
+        codex = _codex_options(options, command=command)
         if command is not None and (isinstance(command, str | bytes) or not command):
             raise ConfigurationError(
                 "command must be a sequence of arguments with the program first, not one string or an empty sequence", option="command"
             )
         if launcher is not None and not isinstance(launcher, Launcher):
             raise ConfigurationError(f"launcher must be a Launcher, not {type(launcher).__name__}", option="launcher")
+        if isinstance(options, ClaudeOptions) and command is None:
+            check_once(options)
         if isinstance(options, ClaudeOptions) and options.session_store is not None:
             _check_mirrored(command=command, launcher=launcher)
         super().__init__(_Opener(self), max_line_bytes=max_line_bytes, close_timeout=close_timeout, strict=strict)
@@ -174,6 +180,7 @@ class SubprocessTransport(StreamTransport):
             self._terms() if codex is None else SessionTerms(billing=codex.billing, agent="codex", thread=codex.thread_fields),
             strict=self._strict,
             on_failure=self._failures,
+            hurry=self.hurry,
             find_cli_version=self._find_cli_version,
         )
 
@@ -197,6 +204,7 @@ class SubprocessTransport(StreamTransport):
         validate_options(options, environment=build_environment(options, environment_now()))
         self._mirror, found, resumed = await prepare_stored(options)
         self._after_close = self._mirror.close
+        weakref.finalize(self, self._mirror.abandon).atexit = False
         try:
             stream = await self._open(resumed, found=found)
         except BaseException:
@@ -257,7 +265,11 @@ class SubprocessTransport(StreamTransport):
         if self._cli is not None:
             self._cli_state = read_cli_state(self._cli)
             self._cli_version = version_in_state(self._cli_state)
-        if self._cli is not None and self._codex is None:
+        if self._cli is not None and self._codex is not None:
+            from claude_transport.codex.features import CODEX_RANGE
+
+            CODEX_RANGE.check(self._cli_version)
+        elif self._cli is not None:
             check_range(self._cli_version)
             require(*needs_of(planned.launch), version=self._cli_version)
         if self._options.pin_cli and self._cli is not None and planned.remote is None:
@@ -447,14 +459,22 @@ def _is_quick(options: ClaudeOptions, *, command: Sequence[str] | None, launcher
     return command is not None or is_cli_known(options.cli_path or os.environ.get(PATH_VARIABLE))
 
 
-def _codex_options(options: object) -> CodexOptions | None:
-    """Return `options` when they are for Codex, and None when they are for Claude. Raises `ConfigurationError` for anything else."""
+def _codex_options(options: object, *, command: object) -> CodexOptions | None:
+    """Return `options`, checked, when they are for Codex, and None when they are for Claude.
+
+    Raises `ConfigurationError` for anything else, and for what Codex would refuse on any machine.
+    """
     if options is None or isinstance(options, ClaudeOptions):
         return None
-    from claude_transport.codex.options import CodexOptions  # not loaded for Claude
+    from claude_transport.codex.options import CodexOptions, check_options  # not loaded for Claude
 
     if not isinstance(options, CodexOptions):
         raise ConfigurationError(f"options must be a ClaudeOptions or a CodexOptions, not {type(options).__name__}", option="options")
+    check_options(options, check_files=False)
+    if command is None:
+        from claude_transport.codex.argv import build_codex_argv
+
+        build_codex_argv(options, "codex")  # refuses settings that cannot be written
     return options
 
 
@@ -531,6 +551,7 @@ async def _diagnose(error: ProcessError, *, cli: CLI | None, env: Mapping[str, s
         f"this {name} ({version or 'of unknown version'}) does not know the option {match['flag']}: update {name}, or leave the option out",
         flag=match["flag"],
         version=version,
+        reason=f"{match[0]}'",  # without the value of the option, which may be a secret
         exit_code=error.exit_code,
         stderr_tail=error.stderr_tail,
     )

@@ -18,6 +18,7 @@ from typing import Any, ParamSpec, Self
 import anyio
 
 from claude_transport.errors import Busy, UsageError
+from claude_transport.loggers import logger_for
 from claude_transport.protocol.codec import LineDecoder
 from claude_transport.transport import (
     Client,
@@ -27,11 +28,12 @@ from claude_transport.transport import (
     TransportInfo,
     TransportLike,
     attach_to,
+    check_transport,
     info_of,
     read_lines_of,
 )
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 P = ParamSpec("P")
 
@@ -41,9 +43,13 @@ class TransportWrapper(Transport):
 
     By itself it changes nothing: its iterators are those of the wrapped transport, and errors pass unchanged. It closes the wrapped
     transport exactly once, however often `close()` is called. A subclass overrides the methods that it changes.
+
+    Raises:
+        ConfigurationError: `transport` is not a transport.
     """
 
     def __init__(self, transport: TransportLike) -> None:
+        check_transport(transport, of=type(self).__name__)
         self._transport = transport
         self._wants_bytes = isinstance(transport, Transport)  # a transport written for the official SDK expects text
         self._close_attempt: anyio.Event | None = None

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from claude_transport.errors import ClaudeTransportError, ConfigurationError
 from claude_transport.printable import printable
 from claude_transport.protocol.framing import OversizedLine
-from claude_transport.protocol.redaction import Redactor
+from claude_transport.protocol.redaction import Place, Redactor, rewrite_strings
 from claude_transport.transport import TransportLike
 from claude_transport.wrappers.base import ObservingWrapper
 from claude_transport.wrappers.redactor import redacted_head, redactor_for
@@ -28,6 +29,12 @@ _MAX_NAME_CHARS = 100
 _MAX_ERROR_CHARS = 500
 """Characters of an error's text."""
 
+_DELTA: Final = re.compile(rb'"content_block_delta"|"method"\s*:\s*"[\w/]{1,60}[dD]elta"')
+"""Stands in each line with a fragment of a text: of Claude (`include_partial_messages`) and of Codex."""
+
+_FRAGMENTS: Final = frozenset({"text", "thinking", "partial_json", "signature", "delta"})
+"""Fields that hold the fragment."""
+
 
 class LoggingTransport(ObservingWrapper):
     """Logs what happens on `transport`: a record for each line and for each event, such as connecting and closing.
@@ -35,7 +42,8 @@ class LoggingTransport(ObservingWrapper):
     Args:
         logger: a `logging.Logger` or its name.
         level: the level of the records, as a number or a name.
-        bodies: log the text of each line as well, redacted.
+        bodies: log the text of each line as well, redacted. In place of a fragment of a text (`include_partial_messages`) stands its
+            length, because a secret in several fragments cannot be found. The whole text is in the message that follows them.
         max_body_chars: the most characters that a record has of a text. Of a line over 64 KiB only the beginning is redacted; a few
             characters less may be shown then, and never a part of a secret (of up to 64 KiB).
         redactor: the `Redactor` for texts. The default one removes what looks secret, and the secrets in this process's environment and in
@@ -166,7 +174,7 @@ class LoggingTransport(ObservingWrapper):
         if not self._bodies:
             self._log("line", "%s %s (%d bytes)", direction, what, size, **fields)
             return
-        text, is_whole = redacted_head(line, redact=self._secrets.line, at_most=self._max_body_chars)
+        text, is_whole = redacted_head(line, redact=self._without_secrets, at_most=self._max_body_chars)
         limit = self._max_body_chars
         text = printable(text, at_most=limit if is_whole else len(text))
         fields["body"] = body = text if is_whole else f"{text[:limit]}… ({size} bytes in all)"
@@ -177,6 +185,9 @@ class LoggingTransport(ObservingWrapper):
         if self._redactor is None:
             self._redactor = redactor_for(self.transport)
         return self._redactor
+
+    def _without_secrets(self, line: bytes) -> bytes:
+        return self._secrets.line(_without_fragment(line) if _DELTA.search(line) else line)
 
     def _clean(self, text: str, *, at_most: int) -> str:
         """Return `text` without secrets, on one line."""
@@ -225,6 +236,15 @@ def _names_in(line: bytes) -> dict[str, str]:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return {}
     return {name: value for name, value in names.items() if isinstance(value, str) and value}
+
+
+def _without_fragment(line: bytes) -> bytes:
+    """Return a line with the length of its fragment in place of the text."""
+    return rewrite_strings(line, _length_of_fragment, keep=lambda _name: False, number=lambda _place: False)
+
+
+def _length_of_fragment(text: str, place: Place) -> str:
+    return f"[{len(text)} characters]" if place.name in _FRAGMENTS and not place.is_key else text
 
 
 def _level_of(level: int | str) -> int:

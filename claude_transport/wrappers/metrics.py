@@ -19,6 +19,7 @@ import anyio
 import msgspec
 
 from claude_transport.errors import ConfigurationError
+from claude_transport.loggers import logger_for
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.conversation import Settle
 from claude_transport.protocol.dialect import Dialect, DialectFinder
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from claude_transport.wrappers.codex_metrics import CodexReader
     from claude_transport.wrappers.codex_prompts import CodexPrompts
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 _SCOPE: Final = "claude_transport"
 

@@ -12,7 +12,7 @@ import queue
 import stat
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 
 import anyio
@@ -20,8 +20,10 @@ import anyio.lowlevel
 
 from claude_transport.background import HostLoop
 from claude_transport.errors import ClaudeTransportError, ConfigurationError, TransportClosed, UsageError
+from claude_transport.loggers import logger_for
 from claude_transport.printable import printable
 from claude_transport.protocol.envelope import encode_line
+from claude_transport.protocol.fragments import FragmentRedactor
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.protocol.tape import (
     CLOSED,
@@ -38,7 +40,7 @@ from claude_transport.winapi import make_private
 from claude_transport.wrappers.base import LineWrapper, TransportWrapper
 from claude_transport.wrappers.redactor import redactor_for
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 DEFAULT_FLUSH_TIMEOUT = 2.0
 """Seconds that `close()` waits for the disk. A healthy disk needs milliseconds."""
@@ -376,7 +378,7 @@ class _Writer:
         self.failure: Exception | None = None
         self._path = path
         self._header = header
-        self._redactor = redactor
+        self._fragments: FragmentRedactor[TapeRecord] | None = None if redactor is None else FragmentRedactor(redactor)
         self._on_finished: list[Callable[[], object]] = []
         self._finished = False
         self._lock = threading.Lock()
@@ -423,8 +425,10 @@ class _Writer:
             try:
                 _append(descriptor, self._header.encode())
                 while batch := self._take():
-                    _append(descriptor, b"".join(self._encode(record) for record in batch))
+                    _append(descriptor, b"".join(self._encode(batch)))
                     self.written_bytes += _size(batch)
+                if self._fragments is not None:
+                    _append(descriptor, b"".join(_encoded(self._fragments.rest())))
             finally:
                 os.close(descriptor)
         except Exception as error:  # noqa: BLE001 - a record that cannot be redacted or written is never written in another way
@@ -452,10 +456,17 @@ class _Writer:
             self.inbox.put(None)  # the end mark, to be read again after this batch
         return batch
 
-    def _encode(self, record: TapeRecord) -> bytes:
-        if self._redactor is None:
-            return record.encode()
-        return TapeRecord(record.t, record.dir, self._redactor.line(record.line)).encode()
+    def _encode(self, batch: list[TapeRecord]) -> Iterator[bytes]:
+        """Yield the records as they are written. A fragment that ends within a word waits for the rest of it."""
+        for record in batch:
+            if self._fragments is None:
+                yield record.encode()
+            else:
+                yield from _encoded(self._fragments.feed(record, record.line, received=record.dir == "out"))
+
+
+def _encoded(records: Iterator[tuple[TapeRecord, bytes]]) -> Iterator[bytes]:
+    return (TapeRecord(record.t, record.dir, line).encode() for record, line in records)
 
 
 def _size(batch: list[TapeRecord]) -> int:

@@ -24,10 +24,11 @@ from claude_transport.errors import (
     TransportClosed,
     UsageError,
 )
+from claude_transport.loggers import logger_for
 from claude_transport.transport import Client, SessionTerms, TransportLike
 from claude_transport.wrappers.base import TransportWrapper
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 T = TypeVar("T")
 

@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from claude_transport.client.reports import check_transport
 from claude_transport.errors import (
     ClaudeTransportError,
     CLIConnectionError,
@@ -19,7 +18,7 @@ from claude_transport.errors import (
     ProcessError,
     UsageError,
 )
-from claude_transport.transport import Client, TransportInfo, TransportLike, attach_to
+from claude_transport.transport import Client, TransportInfo, TransportLike, attach_to, check_transport
 
 if TYPE_CHECKING:
     import claude_agent_sdk
@@ -49,7 +48,7 @@ def adapt(transport: TransportLike, *, options: claude_agent_sdk.ClaudeAgentOpti
     """
     import claude_agent_sdk
 
-    check_transport(transport)
+    check_transport(transport, of="adapt")
     claude_agent_sdk.Transport.register(AdaptedTransport)
     if options is not None:
         attach_to(transport, Client(answers=_answers(options)))
@@ -63,6 +62,7 @@ class AdaptedTransport(_Official):
     """
 
     def __init__(self, transport: TransportLike) -> None:
+        check_transport(transport, of="AdaptedTransport")
         self._transport = transport
 
     @property

@@ -21,8 +21,10 @@ from claude_transport.launch.launcher import Launcher
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.launch.payloads import initialize_fields
 from claude_transport.launch.rules import check_rules, check_skills, skill_rules
+from claude_transport.loggers import logger_for
 from claude_transport.protocol.control import PermissionUpdate
 from claude_transport.protocol.hooks import HookOutput, encode_hook_output
+from claude_transport.transport import Client, SessionTerms
 from claude_transport.transports.subprocess import SubprocessTransport
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 # Callbacks written for the official SDK, as a `Query` calls them.
 
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 
 def permission_callback_from(callback: claude_agent_sdk.CanUseTool) -> CanUseToolCallback:
@@ -140,9 +142,9 @@ OPTION_ROWS: Final[tuple[OptionRow, ...]] = (
     ),
     _same("strict_mcp_config", "False stays False. The default here is None: strict when servers are configured."),
     _same("permission_mode"),
-    _same("continue_conversation"),
+    _same("continue_conversation", "Refused beside `resume`. There the CLI silently takes the latest session."),
     _same("resume"),
-    _same("session_id"),
+    _same("session_id", "What is no UUID, or is given beside `resume` without `fork_session`, is refused here. There the CLI refuses it."),
     _same("max_turns", "0 becomes None: no limit."),
     _same("max_budget_usd"),
     _same("disallowed_tools"),
@@ -152,9 +154,13 @@ OPTION_ROWS: Final[tuple[OptionRow, ...]] = (
     _same("permission_prompt_tool_name"),
     _same("cwd"),
     _same("cli_path", "With None, `find_cli` looks for it, also inside the official SDK."),
-    _same("settings"),
+    _same("settings", "A file that is missing or holds no JSON object is refused here. There the CLI refuses it, or ignores it silently."),
     _same("add_dirs"),
-    _same("env", "Wins over inherited variables, as there. `CLAUDE_CODE_ENTRYPOINT` is not set to `sdk-py`."),
+    _same(
+        "env",
+        "Wins over inherited variables, as there. `CLAUDE_CODE_ENTRYPOINT` is not set to `sdk-py`. `transport_from` sets "
+        "`CLAUDE_AGENT_SDK_VERSION`, as there; `options_from` does not, because another client speaks.",
+    ),
     _same("extra_args", "Flags that the library writes itself are refused."),
     OptionRow(
         "max_buffer_size", "`SubprocessTransport(max_line_bytes=…)`", "A longer line loses that one message, and does not end the session."
@@ -210,6 +216,37 @@ _EMPTY_MEANS_NONE = frozenset(
 """Options for which the official SDK does not pass on an empty value."""
 
 
+class SpanTransport(SubprocessTransport):
+    """Hands the OpenTelemetry span that is current at `connect()` on to the CLI, as the official client does. Made for its options."""
+
+    _told = Client()
+
+    async def connect(self) -> None:
+        """Connect, after another look for the current span: the layer above may have attached long before."""
+        self.attach(self._told)
+        await super().connect()
+
+    def attach(self, client: Client) -> SessionTerms:
+        """Do what `SubprocessTransport.attach` does. The trace of the current span, if there is one, replaces that of `client`."""
+        self._told = client
+        return super().attach(msgspec.structs.replace(client, trace=current_trace() or client.trace))
+
+
+def current_trace() -> dict[str, str]:
+    """Return `traceparent` and `tracestate` of the current span by the program's own propagator; {} without one, or if that fails."""
+    carrier: dict[str, str] = {}
+    try:
+        from opentelemetry import propagate
+
+        propagate.inject(carrier)
+    except ImportError:
+        return {}
+    except Exception:
+        logger.warning("the current span is not handed on: its propagator failed", exc_info=True)
+        return {}
+    return {name: carrier[name] for name in ("traceparent", "tracestate") if name in carrier} if "traceparent" in carrier else {}
+
+
 class TransportOptions(TypedDict, total=False):
     """Arguments for `SubprocessTransport` that `options_from` found, beside the options of the CLI."""
 
@@ -220,7 +257,9 @@ class TransportOptions(TypedDict, total=False):
 class MovedOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What an official `ClaudeAgentOptions` becomes: `options` for the CLI, and keyword arguments for the transport and the `Query`.
 
-    `open_query()` makes `Query(SubprocessTransport(moved.options, **moved.transport_options), **moved.query_options)`.
+    `open_query()` makes `Query(SubprocessTransport(moved.options, **moved.transport_options), **moved.query_options)`. It also hands the
+    OpenTelemetry span that is current at the start on to the CLI, as the official client does; a transport of your own does so in a
+    `TracingTransport`.
     """
 
     options: ClaudeOptions
@@ -229,7 +268,7 @@ class MovedOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def open_query(self, *, launcher: Launcher | None = None) -> Query:
         """Make a `Query` over a `SubprocessTransport`, not started yet: `async with options_from(theirs).open_query() as query`."""
-        return Query(SubprocessTransport(self.options, launcher=launcher, **self.transport_options), **self.query_options)
+        return Query(SpanTransport(self.options, launcher=launcher, **self.transport_options), **self.query_options)
 
 
 def options_from(options: claude_agent_sdk.ClaudeAgentOptions) -> MovedOptions:
@@ -261,12 +300,15 @@ def transport_from(options: claude_agent_sdk.ClaudeAgentOptions, *, launcher: La
     """Make the transport that the official client would make from `options`. Give both to it.
 
     Use `ClaudeSDKClient(options, transport=transport_from(options))`. The client sends what travels by `initialize` (hooks, agents, the
-    filter of skills), and answers callbacks and in-process MCP servers. The transport writes the command line.
+    filter of skills), and answers callbacks and in-process MCP servers. The transport writes the command line. It hands the OpenTelemetry
+    span that is current at `connect()` on to the CLI, as the official one does.
 
     Raises:
         ConfigurationError: an option cannot be run, or is not known here.
         ImportError: `claude_agent_sdk` is not installed.
     """
+    import claude_agent_sdk
+
     _check(options)
     servers, own = _servers(options)
     if isinstance(servers, Mapping):
@@ -276,6 +318,7 @@ def transport_from(options: claude_agent_sdk.ClaudeAgentOptions, *, launcher: La
     check_rules("allowed_tools", ours.allowed_tools)
     ours = ours.replace(
         mcp_servers=servers,
+        env={**ours.env, "CLAUDE_AGENT_SDK_VERSION": claude_agent_sdk.__version__},
         allowed_tools=[*ours.allowed_tools, *(rule for rule in skill_rules(ours.skills) if rule not in ours.allowed_tools)],
         agents=None,
         skills=None,
@@ -285,7 +328,7 @@ def transport_from(options: claude_agent_sdk.ClaudeAgentOptions, *, launcher: La
     )
     if unsent := initialize_fields(ours):
         raise ConfigurationError(f"the official client does not send {', '.join(unsent)} of `initialize`", option="output_format")
-    return adapt(SubprocessTransport(ours, launcher=launcher, **_transport_options(options)), options=options)
+    return adapt(SpanTransport(ours, launcher=launcher, **_transport_options(options)), options=options)
 
 
 def _check(options: object) -> None:
