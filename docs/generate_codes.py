@@ -16,6 +16,7 @@ from typing import NamedTuple
 from claude_transport import errors
 from claude_transport.completion.resolution import MATRIX
 from claude_transport.gateway.turned_away import TurnedAway
+from claude_transport.protocol.diagnosis import ReportedFailure
 from claude_transport.protocol.expectation import ExpectationFailed
 from claude_transport.testing.tape_shelf import TapeMissing
 
@@ -38,6 +39,10 @@ again. -->
 code of its own has the code of its class. [Errors and their codes](errors-and-codes.md) is ordered by causes, and says what is retried.
 
 *Retryable*: whether the same call may succeed when it is made again; *it depends* when only the error itself can tell.
+
+*Reason* is where `error.reason` comes from, in this order: *said*, what the other side said with the failure; *result*, the text of the
+failed result, or its first error; *stderr*, the end of standard error. When there is none of these, it is what the nearest `__cause__`
+says: the system, or a transport of your own. It is empty when nothing is known.
 """
 
 PATTERNS = """\
@@ -103,7 +108,7 @@ MEANINGS: Mapping[str, str] = {
     "fleet.fenced": "Another client, or another worker, has taken the place of this end of a session.",
     "fleet.gone": "The broker does not know the session: it has ended, or the broker has started again without its data.",
     "fleet.line_too_long": "A line in the broker has no end within the limit of its reader.",
-    "fleet.malformed": "The broker holds an entry, a field or an answer that no client and no worker of this library writes.",
+    "fleet.malformed": "The broker holds a key, an entry, a field or an answer that no client and no worker of this library writes.",
     "fleet.no_session": "The fleet has no session of this id: it has ended, or never began.",
     "fleet.no_worker": "The worker of a session is gone, and no other one took it in time.",
     "fleet.refused": "The broker refused a command, for example because its user may not run scripts.",
@@ -126,11 +131,14 @@ MEANINGS: Mapping[str, str] = {
     "result.server_error": "The API failed.",
     "result.startup_failed": "The session could not be started.",
     "result.structured_output_invalid": "The model did not produce output that fits the schema.",
+    "transport.failed": "A transport or a wrapper raised an exception that is not from this library; see the `__cause__`.",
     "transport.stalled": "A watchdog ended a conversation that made no progress.",
     "session_store.failed": "The session store failed, or did not answer in time, before a session could be resumed from it.",
     "usage.callback_failed": "A callback raised a `BaseException` that is not an `Exception`, which ended its conversation.",
     "usage.guards_need_input": "The input cannot end while hooks guard running work: this CLI would go on without asking.",
-    "usage.running_loop": "`complete_sync()` was called where an event loop runs, which it would block. Use `await complete(…)` there.",
+    "usage.running_loop": "A blocking call (`complete_sync()`, `stream_sync()`, `SyncQuery`, `SyncCodexSession`) was made where an "
+    "event loop runs, "
+    "which it would block. Use `complete()`, `stream()`, `Query` or `CodexSession` there.",
     "usage.wrong_loop": "A query, a pool or a JSON-RPC peer was used from another event loop than its own.",
 }
 """The meaning of codes that belong to a particular failure."""
@@ -196,6 +204,23 @@ def raised_by(call: ast.Call, given: Mapping[str | None, ast.expr]) -> Raised:
     return Raised(name.split(".")[-1], told, lasting)
 
 
+def classes_told() -> set[str]:
+    """Return the names of the classes that are raised somewhere with what the other side said."""
+    calls = (node for path in PACKAGE.rglob("*.py") for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call))
+    return {ast.unparse(call.func).split(".")[-1] for call in calls if any(keyword.arg == "reason" for keyword in call.keywords)}
+
+
+def reasons_of(kinds: str, told: set[str]) -> str:
+    """Return where these classes find a reason, by asking one of each."""
+    found: list[str] = []
+    for cls in (getattr(errors, name) for name in kinds.replace("`", "").split(", ") if name in errors.__all__):
+        known = cls("m")
+        found += ["said"] if cls.__name__ in told else []
+        found += ["result"] if hasattr(known, "result") and cls("m", result=ReportedFailure(result="x")).reason == "x" else []
+        found += ["stderr"] if hasattr(known, "stderr_tail") and cls("m", stderr_tail="x").reason == "x" else []
+    return ", ".join(name for name in ("said", "result", "stderr") if name in found) or "cause"
+
+
 def rows() -> dict[str, list[str]]:
     """Return for each code: classes, categories, whether it may be retried, and its meaning."""
     table = {cls.code: own_row(cls) for cls in (getattr(errors, name) for name in errors.__all__)}
@@ -224,10 +249,13 @@ def own_row(cls: type[errors.ClaudeTransportError]) -> list[str]:
 
 def render() -> str:
     """Return the page as MyST Markdown."""
-    lines = ["| `code` | Class | `category` | Retryable | When |", "| --- | --- | --- | --- | --- |"]
+    lines = ["| `code` | Class | `category` | Retryable | Reason | When |", "| --- | --- | --- | --- | --- | --- |"]
+    told = classes_told()
     met = index()
     printed = {code: f" [As printed](met-errors.md#{anchor(titles[0])})." for code, titles in met.items()}
-    lines += [f"| `{code}` | {' | '.join(row)}{printed.get(code, '')} |" for code, row in rows().items()]
+    for code, (kinds, category, again, meaning) in rows().items():
+        cells = [kinds, category, again, reasons_of(kinds, told), f"{meaning}{printed.get(code, '')}"]
+        lines.append(f"| `{code}` | {' | '.join(cells)} |")
     reasons = ", ".join(f"`{name}` ({why})" for name, why in ENDINGS.items())
     made = ["| `code` | Class | What the rest is |", "| --- | --- | --- |"]
     made += [f"| `{code}` | {kind} | {rest.format(reasons=reasons, refusals=REFUSALS)} |" for code, (kind, rest) in MADE.items()]

@@ -52,10 +52,13 @@ WORDS: Mapping[str, str] = {
     "launch": "what would be run",
     "protocol": "lines, messages, decisions",
     "errors": "one tree: whose fault, and would trying again help",
+    "loggers": "silent until configured",
     "printable": "text from outside, on one line",
     "jobs": "process trees, on Windows",
     "lazy": "names, loaded late",
+    "secret_forms": "what keys look like",
     "session_store": "what a store must do",
+    "sliced_pattern": "long texts",
     "winapi": "private files, on Windows",
 }
 

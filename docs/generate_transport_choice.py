@@ -126,14 +126,27 @@ ERRORS = f"""\
 {MARK}
 
 Both paths report a failure in the same way: one class, one `code`, one `category`, and one sentence with the suffix
-`(transport=…, category=…)` for programs that read logs. The text of the other side is on `__cause__` only, cut at 4,096 characters; the
-events have all of it. Structured fields decide first (`is_error`, `api_error_status`, `error`, `terminal_reason`), words only without them.
+`(transport=…, category=…)` for programs that read logs. `error.reason` is what the other side said, without secrets and cut at 500
+characters; `str()` has it once, before the suffix. `__cause__` has up to 4,096 characters of it, and the events have all. Structured fields
+decide first (`is_error`, `api_error_status`, `error`, `terminal_reason`), words only without them.
 """
 
 RESULT_TEXT = """\
 ## What a run reports
 
 *Again* names the field of `RetryPolicy` that counts the retries, and its default. *no* means that a call is never repeated.
+"""
+
+LATE_TEXT = """\
+## When the time is over
+
+The error is a `MissingResult` with the code `exec.cli.timeout`. Three things may be known then:
+
+* Nothing: the model was slow. The category is `timeout`, and the error is not retryable. Allow more time.
+* The agent was trying again, because the API had failed each time since its last answer. Then `category` and `retryable` are those of this
+  failure, which is the `__cause__` (`AuthFailed`, `RateLimited`, `Overloaded`, …). `reason` says how often the API failed, and how.
+* The call itself was trying again (`RetryPolicy`). Then the failure of the attempt before is the `__cause__`, and gives the
+  `reason`.
 """
 
 CLI_TEXT = """\
@@ -343,6 +356,7 @@ def render_errors() -> str:
         table(("`type`", "Status", *columns[:4]), api_rows()),
         CODEX_TEXT,
         table(("`codexErrorInfo`", *columns), codex_rows()),
+        LATE_TEXT,
         CLI_TEXT,
         table(columns, cli_rows()),
         CODES_TEXT,

@@ -193,11 +193,11 @@ def shown(error: ct.ClaudeTransportError, world: World) -> str:
     fields = {
         name: value
         for name, value in vars(error).items()
-        if name not in {"code", "category", "retryable", "advice", "searched", "request_id", "__notes__"}
+        if name not in {"code", "category", "retryable", "advice", "searched", "request_id", "__notes__", "_reason"}
         and value not in (None, "", b"", (), 0)
         and is_small(value)
     }
-    record = {"code": error.code, "category": error.category, "retryable": error.retryable, **fields}
+    record = {"code": error.code, "category": error.category, "retryable": error.retryable, "reason": error.reason, **fields}
     return plain(f"{lines}\n{', '.join(f'{name}={value!r}' for name, value in record.items())}\n", world)
 
 

@@ -12,6 +12,7 @@ import importlib
 import inspect
 import re
 import sys
+import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -122,6 +123,7 @@ def public_bases(_app: Sphinx, _name: str, thing: Any, _options: Any, bases: lis
     public = {find(name) for names in topics().values() for name in names}
 
     def shown(base: Any) -> Iterator[Any]:
+        base = typing.get_origin(base) or base  # `Base[Message]` has no bases of its own
         if base in public:
             yield base
         else:

@@ -277,3 +277,48 @@ def test_a_retry_after_header_is_seconds_or_a_date(value: str | None, seconds: f
 def test_any_header_gives_seconds_or_none(value: str) -> None:
     seconds = parse_retry_after(value, now=NOW)
     assert seconds is None or 0 <= seconds < math.inf
+
+
+# ------------------------------------------------------------------------------------------------------- attempts, in all
+
+
+def delays_after(policy: RetryPolicy, *failures: errors.ClaudeTransportError) -> list[float | None]:
+    return [policy.next_delay(failure, earlier=failures[:index]) for index, failure in enumerate(failures)]
+
+
+@pytest.mark.parametrize("failure", [errors.RateLimited("x"), errors.Overloaded("x"), server_error(), connection_failed()], ids=repr)
+def test_so_many_attempts_are_so_many_whatever_the_failure(failure: errors.ClaudeTransportError) -> None:
+    policy = RetryPolicy.of(3, backoff=EXACT)
+    assert delays_after(policy, failure, failure, failure) == [1, 2, None]
+    assert delays_after(RetryPolicy.of(1), failure) == [None]
+
+
+def test_so_many_attempts_are_so_many_when_the_failures_are_of_several_kinds() -> None:
+    mixed = (errors.RateLimited("x"), server_error(), connection_failed())
+    assert delays_after(RetryPolicy.of(3, backoff=EXACT), *mixed) == [1, 1, None]
+    assert delays_after(RetryPolicy(max_attempts=2, backoff=EXACT), *mixed) == [1, None, None]
+    assert None not in delays_after(RetryPolicy(backoff=EXACT), *mixed)
+
+
+def test_so_many_attempts_keep_the_other_rules() -> None:
+    policy = RetryPolicy.of(5, backoff=EXACT, max_wait=2)
+    assert policy.next_delay(errors.RateLimited("x"), retry_after=3) is None
+    assert policy.next_delay(errors.AuthFailed("x")) is None
+    assert policy.next_delay(server_error(), side_effects=True) is None
+
+
+@pytest.mark.parametrize("attempts", [0, -1, 1.5, True, "3", None])
+def test_what_is_no_number_of_attempts_is_refused(attempts: Any) -> None:
+    refused = [("attempts", lambda: RetryPolicy.of(attempts)), ("max_attempts", lambda: RetryPolicy(max_attempts=attempts))]
+    for option, make in refused[: 1 if attempts is None else 2]:
+        with pytest.raises(errors.ConfigurationError) as caught:
+            make()
+        assert str(caught.value) == f"{option} must be a number of attempts, 1 or more, not {attempts!r}"
+        assert caught.value.option == option
+
+
+def test_an_attempt_that_took_too_long_is_of_the_kind_of_a_broken_connection() -> None:
+    late = errors.MissingResult("x", code="exec.cli.timeout", category="timeout", retryable=True)
+    assert RetryPolicy.kind_of(late) == "transport"
+    final = errors.MissingResult("x", code="exec.cli.timeout", category="timeout")
+    assert RetryPolicy.kind_of(final, side_effects=False) is None

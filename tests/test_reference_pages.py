@@ -31,6 +31,8 @@ NO_ENTRY = {"claude_transport.testing": {"faults"}, "claude_transport.testing.st
 # The pages with a table that no generator writes, and the test that holds each.
 HELD = {
     "link-protocol": "protocol/test_link_transcripts.py",
+    "ports": "test_ports_page.py",
+    "promises": "test_promises_page.py",
     "program": "app/test_program_page_fields.py",
     "protocol": "protocol/test_protocol_page.py",
     "proven-on-the-real-cli": "test_proven_page.py",

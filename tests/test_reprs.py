@@ -29,10 +29,14 @@ def test_these_errors_hold_what_was_said_on_standard_error() -> None:
 
 
 @pytest.mark.parametrize("kind", classes_with_stderr(), ids=lambda kind: kind.__name__)
-def test_an_error_shows_nothing_of_what_was_said_on_standard_error(kind: Any) -> None:
+def test_an_error_shows_the_end_of_standard_error_without_a_secret(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROUTE_TOKEN", SECRET)
     error = kind("it ended", stderr_tail=SAID)
-    for shown in (str(error), repr(error), "".join(traceback.format_exception(error)), repr(pickle.loads(pickle.dumps(error)))):
+    assert error.reason == "warning: x-route: [secret] | and more"
+    assert str(error) == f"it ended: {error.reason}"
+    for shown in (repr(error), "".join(traceback.format_exception(error)), repr(pickle.loads(pickle.dumps(error)))):
         assert SECRET not in shown
+        assert error.reason in shown
     assert error.stderr_tail == SAID  # for programs
 
 

@@ -30,7 +30,8 @@ async def main() -> None:
         except ct.ClaudeTransportError as error:
             there = ct.completion.partial_completion(error)
             print(f"{type(error).__name__} {error.code}: {error}")
-            print(f"  there was: {there.text if there else ''}")
+            if there is not None and there.usage is not None:
+                print(f"  it cost {there.usage.output_tokens} tokens, and no text of it counts: {there.text!r}")
 
         api.replace("From the API.")
         try:

@@ -146,6 +146,7 @@ async def test_an_option_that_no_version_knows_is_named_with_the_version(live: L
     assert (error.code, error.flag, error.version) == ("exec.cli.version_mismatch", "--from-the-future", cli_version)
     assert error.exit_code == 1
     assert "unknown option '--from-the-future" in error.stderr_tail
+    assert error.reason == "error: unknown option '--from-the-future'"
     assert "s3cret" not in str(error)
 
 

@@ -13,6 +13,7 @@ from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITra
 
 import claude_transport as ct
 from claude_transport import errors
+from claude_transport.interop.agent_sdk import options_from
 from claude_transport.testing import FakeMessagesAPI, replies
 
 # The official client drops its own generators half read, which trio remarks on; that is not ours to judge.
@@ -200,3 +201,27 @@ async def test_one_shot_over_their_subprocess_ends_by_itself(theirs: Callable[..
         with anyio.fail_after(PATIENCE):
             messages = [message async for message in ct.query("Hi", transport=theirs(api))]
     assert [message.result for message in messages if isinstance(message, ct.ResultMessage)] == ["Hello."]
+
+
+async def test_the_official_client_continues_the_latest_session_although_one_is_named_and_that_is_refused_here(
+    clean: Callable[..., Any],
+) -> None:
+    async with FakeMessagesAPI(["One.", "Two.", "Three."]) as api:
+        binary, project, _environment = clean(api)
+
+        def official(**more: Any) -> sdk.ClaudeAgentOptions:
+            return sdk.ClaudeAgentOptions(cli_path=binary, cwd=project, **more)
+
+        async def by_them(**more: Any) -> str:
+            with anyio.fail_after(PATIENCE):
+                said = [message async for message in sdk.query(prompt="Hello", options=official(**more))]
+            (result,) = [message for message in said if isinstance(message, sdk.ResultMessage)]
+            return result.session_id
+
+        named, latest = await by_them(), await by_them()
+        both: dict[str, Any] = {"resume": named, "continue_conversation": True}
+        assert await by_them(**both) == latest
+        with pytest.raises(errors.ConfigurationError, match="name two different conversations; give only one") as refused:
+            async with options_from(official(**both)).open_query():
+                pass
+        assert refused.value.option == "continue_conversation"

@@ -30,9 +30,11 @@ Talk = Callable[..., ct.Query]
 def talk(claude_cli: str, cli_home: Any, cli_env: Callable[..., dict[str, str]]) -> Talk:
     """`talk(api, servers)`: a Query over the real binary whose model may call the servers' tools."""
 
-    def build(api: FakeMessagesAPI, servers: dict[str, Any]) -> ct.Query:
+    def build(api: FakeMessagesAPI, servers: dict[str, Any], **env: str) -> ct.Query:
         allowed = ["mcp__" + re.sub(r"[^a-zA-Z0-9_-]", "_", name) + "__*" for name in servers]
-        options = ct.ClaudeOptions(cli_path=claude_cli, cwd=cli_home.project, env=cli_env(api), env_mode="exact", allowed_tools=allowed)
+        options = ct.ClaudeOptions(
+            cli_path=claude_cli, cwd=cli_home.project, env=cli_env(api, **env), env_mode="exact", allowed_tools=allowed
+        )
         return ct.Query(ct.SubprocessTransport(options), mcp_servers=servers)
 
     return build
@@ -250,6 +252,32 @@ async def test_a_name_with_odd_characters_is_written_with_underscores_in_the_nam
             messages = [message async for message in await query.send("add")]
             assert [status.name for status in await query.mcp_status()] == ["my sums: 2"]
     assert "the sum is 2" in str(tool_results(messages)[0].content)
+
+
+@pytest.mark.both_loops
+@pytest.mark.parametrize("query", ["select:mcp__sums__add", "adds two numbers"], ids=["by name", "by its words"])
+async def test_a_tool_that_is_deferred_is_found_by_a_search_and_called(talk: Talk, query: str) -> None:
+    """The model's request does not describe a deferred tool until the model has searched for it."""
+    calls: list[dict[str, Any]] = []
+
+    @ct.client.tool("add", "Adds two numbers.", {"a": float, "b": float})
+    async def add(given: dict[str, Any]) -> str:
+        calls.append(given)
+        return f"the sum is {given['a'] + given['b']:g}"
+
+    server = ct.client.create_sdk_mcp_server("sums", tools=[add])
+    script = [replies.tool_use("ToolSearch", {"query": query}), replies.tool_use("mcp__sums__add", {"a": 1, "b": 2}), "Three."]
+    async with FakeMessagesAPI(script) as api:
+        with anyio.fail_after(PATIENCE):
+            async with talk(api, {"sums": server}, ENABLE_TOOL_SEARCH="true") as session:
+                await (await session.send("Add")).result()
+        offered = [[tool for tool in request.body["tools"] if tool["name"] == "mcp__sums__add"] for request in api.conversation]
+        found, said = api.conversation[1].tool_results[0], api.conversation[2].tool_results[0]
+    assert offered[0] == []
+    assert [(tool["description"], tool["input_schema"]["required"]) for tool in offered[1]] == [("Adds two numbers.", ["a", "b"])]
+    assert {"type": "tool_reference", "tool_name": "mcp__sums__add"} in found["content"]  # a search by words may find others, too
+    assert "the sum is 3" in str(said["content"])
+    assert calls == [{"a": 1, "b": 2}]
 
 
 def test_what_is_no_mcp_server_is_refused_before_anything_runs() -> None:

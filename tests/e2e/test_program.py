@@ -13,6 +13,8 @@ import msgspec
 import pytest
 from live_session import beyond_probes
 
+from claude_transport.protocol.codec import decode_message
+from claude_transport.protocol.messages import ResultMessage
 from claude_transport.testing import FakeMessagesAPI, replies
 
 PATIENCE = 90.0  # seconds, on a machine with much else to do
@@ -25,7 +27,8 @@ def run(claude_cli: str, cli_home: Any, cli_env: Callable[..., dict[str, str]], 
     """`await run(api, "ask", …)`: the program's exit code and output, with the real CLI, on the event loop that the test runs on."""
 
     async def program(api: FakeMessagesAPI, command: str, *arguments: str, env: Mapping[str, str] | None = None) -> CompletedProcess[bytes]:
-        argv = [sys.executable, "-W", "error", "-m", "claude_transport", command, "--cli-path", claude_cli, "--backend", anyio_backend]
+        named = () if "api" in arguments else ("--cli-path", claude_cli)
+        argv = [sys.executable, "-W", "error", "-m", "claude_transport", command, *named, "--backend", anyio_backend]
         with anyio.fail_after(PATIENCE):
             return await anyio.run_process([*argv, *arguments], check=False, cwd=cli_home.project, env=cli_env(api, **(env or {})))
 
@@ -48,6 +51,28 @@ async def test_json_is_what_the_real_claude_said_and_ends_with_its_result(run: A
     assert messages[-1]["type"] == "result"
     assert messages[-1]["result"] == "Yes."
     assert {"system", "stream_event", "assistant"} <= {message["type"] for message in messages}
+
+
+@pytest.mark.parametrize(
+    ("script", "exit_code", "code"),
+    [
+        (replies.refusal("No."), 1, "result.refusal"),
+        (replies.max_tokens("Cut text"), 3, "result.max_output_tokens"),
+    ],
+    ids=["refusal", "max-tokens"],
+)
+async def test_json_of_a_failure_ends_with_the_same_report_through_both_paths(run: Ask, script: Any, exit_code: int, code: str) -> None:
+    """The text of the failed attempt is in lines before it, and not in the result."""
+    found = []
+    for transport in ("cli", "api"):
+        async with FakeMessagesAPI(script) as api:
+            arguments = ("ask", "--json", "Well?", "--transport", transport)
+            ran = await run(api, *arguments, env={"CLAUDE_CODE_MAX_RETRIES": "0"})
+        last = decode_message(ran.stdout.splitlines()[-1])
+        assert isinstance(last, ResultMessage), ran.stderr
+        words = [word for word in ("No.", "Cut text") if word in str(last.result)]
+        found.append((ran.returncode, last.subtype, last.is_error, last.outcome.code, words, f"[{code}]" in ran.stderr.decode()))
+    assert found == [(exit_code, "success", True, code, [], True)] * 2
 
 
 async def test_without_a_terminal_the_real_claude_is_denied_its_tool_and_goes_on(run: Ask) -> None:

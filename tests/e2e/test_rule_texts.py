@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 import claude_transport as ct
-from claude_transport.launch.rules import check_rules
+from claude_transport.launch.rules import check_rules, split_rules
 from claude_transport.testing import FakeMessagesAPI, replies
 
 PATIENCE = 60.0  # seconds for a turn of the CLI, on a machine with much else to do
@@ -89,3 +89,33 @@ async def test_the_content_of_a_rule_that_a_callback_adds_is_never_split(
             async with ct.Query(ct.SubprocessTransport(options), can_use_tool=can_use_tool) as query:
                 await (await query.send("go")).result()
     assert asked == ["Bash", "Bash"]
+
+
+TEXTS = [
+    "Read, Bash(git log:*)",
+    " Read ,, Edit Bash(git log:*),Glob ",
+    "Bash(a, b), Read",
+    "Bash(a (b) c) d",
+    "Bash(a\\),b)",
+    'Bash(echo "a, b") Skill(y z)',
+    "Read\nEdit, \tGlob\v,\u00a0Grep\u2003,\x1cWrite",
+    "\ufeffRead) Edit,Bash(open, to the end",
+]
+
+
+@pytest.mark.needs("list_permission_rules")
+@pytest.mark.parametrize(("texts", "anyio_backend"), [(TEXTS[::2], "asyncio"), (TEXTS[1::2], "trio")])
+async def test_a_text_is_split_as_the_cli_splits_it(
+    claude_cli: str, cli_home: Any, cli_env: Callable[..., dict[str, str]], texts: list[str]
+) -> None:
+    """The CLI lists the rules that it has read, with an escape before a parenthesis in their content."""
+    read = []
+    async with FakeMessagesAPI() as api:
+        for text in texts:
+            extra: dict[str, str | None] = {"allowedTools": text}
+            options = ct.ClaudeOptions(cli_path=claude_cli, cwd=cli_home.project, env=cli_env(api), env_mode="exact", extra_args=extra)
+            with anyio.fail_after(PATIENCE):
+                async with ct.Query(ct.SubprocessTransport(options)) as query:
+                    state = (await query.permission_rules()).state
+                    read.append([each.rule.replace("\\(", "(") for each in state.rules if each.source == "cliArg"])
+    assert read == [split_rules(text) for text in texts]

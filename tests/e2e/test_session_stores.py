@@ -77,11 +77,11 @@ class Machine:
         self.cli = cli
         self.environment = environment
 
-    def options(self, api: FakeMessagesAPI, **more: Any) -> ct.ClaudeOptions:
+    def options(self, api: FakeMessagesAPI, *, extra_env: dict[str, str] | None = None, **more: Any) -> ct.ClaudeOptions:
         """The options of a session here."""
         own = {"HOME": str(self.root / "home"), "CLAUDE_CONFIG_DIR": str(self.root / "config")}
-        env = {**self.environment(api, CLAUDE_CODE_MAX_RETRIES="0"), **own}
-        return ct.ClaudeOptions(cli_path=self.cli, cwd=self.project, env=env, env_mode="exact", allowed_tools=["Agent"], **more)
+        env = {**self.environment(api, CLAUDE_CODE_MAX_RETRIES="0"), **own, **(extra_env or {})}
+        return ct.ClaudeOptions(cli_path=self.cli, cwd=self.project, env=env, env_mode="exact", allowed_tools=["Agent", "Bash"], **more)
 
     @asynccontextmanager
     async def session(self, api: FakeMessagesAPI, **more: Any) -> AsyncIterator[ct.Query]:
@@ -151,6 +151,43 @@ async def begun(store: Any, machine: Machine, **more: Any) -> str:
     """A session in which a word was said, and its end."""
     async with FakeMessagesAPI(["The word is xyzzy."]) as api, machine.session(api, session_store=store, **more) as query:
         return (await ask(query, "Tell me a word")).session_id
+
+
+@pytest.mark.needs("--session-mirror")
+@pytest.mark.parametrize(
+    "where",
+    [
+        "settings.json",
+        ".claude.json",
+        "--settings",
+        pytest.param("cowork_settings.json", marks=pytest.mark.nightly),
+        pytest.param("a file of --settings", marks=pytest.mark.nightly),
+    ],
+)
+async def test_settings_that_move_the_configuration_do_not_lead_a_session_away_from_its_store(
+    where: str, machines: Iterator[Machine], temporary: Path, tmp_path: Path
+) -> None:
+    store, one, other = sessions.InMemorySessionStore(), next(machines), next(machines)
+    known_id = await begun(store, one)
+    elsewhere = tmp_path / "elsewhere"
+    settings = json.dumps({"env": {"CLAUDE_CONFIG_DIR": str(elsewhere), "SAID": "plugh"}})
+    more: dict[str, Any] = {"settings": settings} if where == "--settings" else {}
+    if where.endswith("json"):
+        (other.root / "config" / where).write_text(settings)
+    elif where.startswith("a file"):
+        more = {"settings": tmp_path / "own.json"}
+        more["settings"].write_text(settings)
+    if where == "cowork_settings.json":
+        more["extra_env"] = {"CLAUDE_CODE_USE_COWORK_PLUGINS": "1"}
+    script = [replies.tool_use("Bash", {"command": 'echo "said $SAID"', "description": "d"}), "It was xyzzy."]
+    async with FakeMessagesAPI(script) as api:
+        async with other.session(api, session_store=store, resume=known_id, **more) as query:
+            await ask(query, "Which one?")
+        assert "The word is xyzzy." in known(api)
+        assert "said plugh" in known(api)  # the other variables of the settings hold
+    said = await sessions.get_session_messages_from_store(store, known_id, directory=one.project)
+    assert "It was xyzzy." in str(said[-1].message)
+    assert not elsewhere.exists()
 
 
 @pytest.mark.needs("--session-mirror", "a continued session keeps its id")

@@ -36,7 +36,7 @@ exit 3
 
 SAID_OTHERWISE = {"--system-prompt-file": "--system-prompt", "--append-system-prompt-file": "--append-system-prompt"}
 LISTS = frozenset({"--allowedTools", "--disallowedTools"})
-OWN_VARIABLES = frozenset({"CLAUDE_AGENT_SDK_VERSION", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_TRANSPORT_CHILD"})
+OWN_VARIABLES = frozenset({"CLAUDE_CODE_ENTRYPOINT", "CLAUDE_TRANSPORT_CHILD"})
 """Each of the two says who it is, in variables of its own."""
 
 TOGETHER: dict[str, dict[str, Any]] = {

@@ -14,7 +14,7 @@ from rpc_peers import PATIENCE, SixMethods, connected, in_time, settled, soon
 from virtual_time import virtual_time
 
 from claude_transport import JSONRPCError, JSONRPCPeer, ProtocolError, UsageError
-from claude_transport.jsonrpc import ACP_CANCEL, MAX_WAITING_BYTES, MCP_CANCEL, Request
+from claude_transport.jsonrpc import ACP_CANCEL, MAX_WAITING_BYTES, MCP_CANCEL, Notification, Request
 
 
 class Abort(BaseException):
@@ -55,6 +55,39 @@ async def test_callbacks_work_at_the_same_time_and_answer_when_they_are_done() -
         await soon(lambda: len(rooms.inside) == 4)
         rooms.go.set()
         assert {(await other.hear())["id"] for _ in range(4)} == {"a", 1, "1", 0}
+
+
+async def test_requests_are_taken_up_in_their_order_and_noted_before_what_follows_them() -> None:
+    told: list[str] = []
+
+    async def on_request(request: Request) -> Any:
+        told.append(f"began {request.id}")
+        await anyio.lowlevel.checkpoint()
+
+    def on_notification(notification: Notification) -> None:
+        told.append(notification.method)
+
+    def on_arrival(request: Request) -> None:
+        told.append(f"came {request.id}")
+
+    async with connected(on_request=on_request, on_arrival=on_arrival, on_notification=on_notification) as (_, other):
+        await other.say(*[{"id": number, "method": "open"} for number in range(20)], {"method": "after"})
+        for _number in range(20):
+            await other.hear()
+    assert told == [*[f"came {number}" for number in range(20)], "after", *[f"began {number}" for number in range(20)]]
+
+
+async def test_a_request_that_could_not_be_noted_is_answered_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    def on_arrival(_: Request) -> None:
+        raise ValueError("broken")
+
+    rooms = Rooms()
+    rooms.go.set()
+    async with connected(on_request=rooms, on_arrival=on_arrival) as (peer, other):
+        await other.say({"id": 1, "method": "quick"})
+        assert (await other.hear())["id"] == 1
+        assert peer.failed_callbacks == 1
+    assert "on_arrival, given 'quick', failed (ValueError)" in caplog.text
 
 
 async def test_a_request_over_the_bound_is_refused_at_once_and_there_is_room_when_one_was_answered() -> None:

@@ -1,5 +1,7 @@
 """A launch is built once for the same options, environment and binary; what has changed since is never overlooked."""
 
+# A block that pytest or a cancel scope leaves by an exception has bound what stands before it.
+# pyright: reportPossiblyUnboundVariable=false
 from __future__ import annotations
 
 from pathlib import Path
@@ -11,6 +13,8 @@ from claude_transport.errors import ConfigurationError
 from claude_transport.launch import launch as module
 from claude_transport.launch.launch import Launch, plan_launch
 from claude_transport.launch.options import ClaudeOptions
+from claude_transport.launch.validation import check_alone
+from claude_transport.transports.subprocess import SubprocessTransport
 
 
 @pytest.fixture
@@ -44,6 +48,25 @@ def test_the_same_options_are_checked_and_built_once(cli: str, built: list[Claud
     launches = [plan(ClaudeOptions(cli_path=cli, model="m", env={"A": "1"}, add_dirs=["/d"]), B="2") for _ in range(3)]
     assert launches[0] == launches[1] == launches[2]
     assert len(built) == 1
+
+
+def test_options_are_checked_once_for_the_transport_and_its_start(cli: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[ClaudeOptions] = []
+
+    def checking(options: ClaudeOptions) -> None:
+        checked.append(options)
+        check_alone(options)
+
+    monkeypatch.setattr("claude_transport.launch.launch.check_alone", checking)
+    rules = ["Read(//once)"]
+    for _ in range(3):
+        options = ClaudeOptions(cli_path=cli, allowed_tools=rules)
+        SubprocessTransport(options)
+        plan(options, B="2")
+    assert checked == [ClaudeOptions(cli_path=cli, allowed_tools=rules)]
+    rules.append("x),Bash(*")  # changed in place after the transport was made
+    with pytest.raises(ConfigurationError, match="not one permission rule"):
+        plan(options, B="2")
 
 
 def test_what_a_caller_does_with_a_launch_changes_no_later_one(cli: str, built: list[ClaudeOptions]) -> None:

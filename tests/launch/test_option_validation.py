@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import claude_transport as ct
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch.argv import RESERVED_FLAGS
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.launch.validation import validate_options
+from claude_transport.transports.subprocess import SubprocessTransport
+from claude_transport.wrappers.retrying import RetryingTransport
 
 ID = "11111111-1111-4111-8111-111111111111"
 PRESET = {"type": "preset", "preset": "claude_code"}
@@ -144,7 +149,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     # ----------------------------------------------------------------------------------------- what initialize can carry
     ({"plugin_delivery": "file"}, "plugin_delivery", "argv, initialize"),
     ({"mcp_servers_delivery": "file"}, "mcp_servers_delivery", "argv, initialize"),
-    ({"mcp_servers_delivery": "initialize", "mcp_servers": __file__}, "mcp_servers", "is not JSON"),
+    ({"mcp_servers_delivery": "initialize", "mcp_servers": __file__}, "mcp_servers_delivery", "not the path of a file"),
     ({"sdk_mcp_server_configs": ["a"]}, "sdk_mcp_server_configs", "must be a mapping"),
     ({"sdk_mcp_server_configs": {"": {}}}, "sdk_mcp_server_configs", "the name of a server with a mapping"),
     ({"sdk_mcp_server_configs": {"a": 3}}, "sdk_mcp_server_configs", "the name of a server with a mapping"),
@@ -204,6 +209,62 @@ def test_what_cannot_be_run_as_asked_is_refused_with_the_option_and_the_remedy(o
     assert not caught.value.retryable
 
 
+ON_THE_MACHINE: list[dict[str, Any]] = [
+    {"system_prompt": {"type": "file", "path": "no-such-file"}},
+    {"mcp_servers": "no-such-file.json"},
+    {"settings": "no-such-file.json"},
+    {"settings": "[1]"},
+    {"files": ["id:path"]},
+]
+"""What depends on files and variables. Which user may bypass permissions does, too."""
+
+
+@pytest.mark.parametrize(("options", "option", "says"), REFUSED, ids=[str(options)[:70] for options, _, _ in REFUSED])
+def test_a_transport_cannot_be_made_with_what_no_machine_would_run(options: dict[str, Any], option: str, says: str) -> None:
+    if options in ON_THE_MACHINE:
+        assert SubprocessTransport(ClaudeOptions(**options)).options == ClaudeOptions(**options)
+        return
+    with pytest.raises(ConfigurationError) as caught:
+        SubprocessTransport(ClaudeOptions(**options))
+    assert (caught.value.code, caught.value.option, caught.value.retryable) == ("config.invalid", option, False)
+    assert str(caught.value).startswith(option)
+    assert says in str(caught.value)
+
+
+def test_what_only_a_machine_tells_is_no_reason_to_refuse_a_transport(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)  # to read it would hang
+    monkeypatch.setattr("os.geteuid", lambda: 0, raising=False)
+    monkeypatch.delenv("IS_SANDBOX", raising=False)
+    for options in (
+        ClaudeOptions(settings=pipe, mcp_servers=pipe, system_prompt={"type": "file", "path": pipe}, sandbox={"enabled": True}),
+        ClaudeOptions(permission_mode="bypassPermissions", cli_path=tmp_path / "none", cwd=tmp_path / "none"),
+    ):
+        assert SubprocessTransport(options).options is options
+
+
+MAKERS: dict[str, Callable[[Any], object]] = {
+    "open_transport": ct.open_transport,
+    "query": lambda options: ct.query("Hi", options=options),
+    "SessionPool": ct.SessionPool,
+    "Gateway": lambda options: ct.gateway.Gateway(options, listen=["tcp://127.0.0.1:0"]),
+    "RetryingTransport": lambda options: RetryingTransport(SubprocessTransport(options)),
+}
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_what_is_made_of_options_refuses_them_when_it_is_made(make: Callable[[Any], object]) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        make(ClaudeOptions(allowed_tools="Bash"))
+    assert (caught.value.code, caught.value.option) == ("config.invalid", "allowed_tools")
+    assert str(caught.value) == "allowed_tools: must be a list or tuple, not str"
+
+
+def test_a_command_that_takes_no_options_has_none_checked() -> None:
+    options = ClaudeOptions(permission_mode="yolo")  # type: ignore[arg-type]
+    assert SubprocessTransport(options, command=["true"]).options is options
+
+
 ACCEPTED: list[dict[str, Any]] = [
     {},
     {"session_id": ID},
@@ -248,6 +309,7 @@ ACCEPTED: list[dict[str, Any]] = [
 @pytest.mark.parametrize("options", ACCEPTED, ids=[str(options)[:70] for options in ACCEPTED])
 def test_what_can_be_run_is_let_through(options: dict[str, Any]) -> None:
     validate_options(ClaudeOptions(**options), uid=1000)
+    assert SubprocessTransport(ClaudeOptions(**options)).options == ClaudeOptions(**options)
 
 
 # ------------------------------------------------------------------------------------- bypassing as root, which the CLI refuses
@@ -370,9 +432,10 @@ junk |= st.lists(junk, max_size=3) | st.dictionaries(st.text(max_size=2), junk, 
 @settings(max_examples=800, deadline=None)  # over a hundred options share them; a fraction of a millisecond each
 @given(option=st.sampled_from(ClaudeOptions.__struct_fields__), value=junk)
 def test_any_value_in_any_option_is_let_through_or_refused_as_that_option(option: str, value: Any) -> None:
-    blamed: str | None = option
-    try:
-        validate_options(ClaudeOptions(**{option: value}), uid=1000)
-    except ConfigurationError as refusal:
-        blamed = refusal.option
-    assert blamed == option
+    options, refused = ClaudeOptions(**{option: value}), []
+    for check in (lambda: SubprocessTransport(options), lambda: validate_options(options, uid=1000)):
+        try:
+            check()
+        except ConfigurationError as refusal:
+            refused.append(refusal.option)
+    assert refused in ([], [option], [option, option])

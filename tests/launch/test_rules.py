@@ -16,6 +16,7 @@ from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.launch.argv import build_argv
 from claude_transport.launch.launch import build_launch
 from claude_transport.launch.options import ClaudeOptions
+from claude_transport.launch.rules import split_rules
 from claude_transport.launch.validation import validate_options
 from claude_transport.transports.mock import MockTransport
 
@@ -272,3 +273,37 @@ def test_the_command_line_never_loses_a_rule_that_denies_and_never_offers_anothe
         if argv is not None:
             assert set(read_by_the_cli(argv, "--disallowedTools", "--refused")) == set(denied)
             assert set(read_by_the_cli(argv, "--tools")) == set(tools)
+
+
+SPLIT: list[tuple[str, list[str]]] = [
+    ("Read, Bash(git log:*)", ["Read", "Bash(git log:*)"]),
+    ("Read Edit,Glob", ["Read", "Edit", "Glob"]),
+    ("Bash(git commit -m a, b), Read", ["Bash(git commit -m a, b)", "Read"]),
+    ("Bash(a (b) c) d", ["Bash(a (b)", "c)", "d"]),
+    (f"{JS_SPACES}Read{JS_SPACES},\x1c{JS_SPACES}", ["Read", "\x1c"]),
+    ("Bash(open, to the end", ["Bash(open, to the end"]),
+    (" , ,", []),
+    ("", []),
+]
+
+
+@pytest.mark.parametrize(("text", "rules"), SPLIT)
+def test_a_text_is_split_into_rules(text: str, rules: list[str]) -> None:
+    assert split_rules(text) == rules
+
+
+@pytest.mark.parametrize("value", [None, ["Read"], b"Read", 3])
+def test_only_a_text_is_split(value: Any) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        split_rules(value)
+    said = f"rules: must be one text, not {type(value).__name__}; split each item of a list by itself"
+    assert (caught.value.code, caught.value.option, str(caught.value)) == ("config.invalid", "rules", said)
+
+
+@given(
+    st.lists(st.sampled_from(["Read", "mcp__s__t", "Bash(git log:*)", "Bash(a, b c)", "Skill(y z)"])),
+    st.sampled_from([",", " ", ", ", " ,, "]),
+)
+def test_rules_that_are_accepted_survive_being_joined_and_split(rules: list[str], between: str) -> None:
+    validate_options(ClaudeOptions(allowed_tools=rules))
+    assert split_rules(between.join(rules)) == rules

@@ -13,7 +13,7 @@ import pytest
 from claude_transport.errors import ProcessError
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.process import ProcessConnectable, ProcessStream
-from claude_transport.streams.reaping import CloseSchedule
+from claude_transport.streams.schedule import CloseSchedule
 
 
 async def started(code: str, **options: Any) -> ProcessStream:

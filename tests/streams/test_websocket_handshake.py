@@ -217,6 +217,29 @@ async def test_a_plain_request_for_a_page_is_answered_too() -> None:
     assert said.startswith(b"HTTP/1.1 426 ")
 
 
+@pytest.mark.parametrize("bytes_at_once", [1, 7, 4096])
+async def test_a_request_with_another_method_is_shown_to_the_owner_with_its_headers_and_may_have_a_body(bytes_at_once: int) -> None:
+    def admit(request: HandshakeRequest) -> HTTPAnswer | None:
+        seen.append(request)
+        return HTTPAnswer(status=200, text="well") if request.method == "HEAD" else None
+
+    said = b" /page?a=1 HTTP/1.1\r\nHost: x\r\nX-One: 1\r\nX-one:2\r\nContent-Length: 5\r\n\r\n"
+    for method, status in ((b"HEAD", 200), (b"POST", 405), (b"get", 405)):
+        seen: list[HandshakeRequest] = []
+        here, there = memory_stream_pair()
+        request = method + said + b"hello"
+        for start in range(0, len(request), bytes_at_once):
+            await there.send(request[start : start + bytes_at_once])
+        await there.send_eof()
+        with anyio.fail_after(PATIENCE):
+            assert await accept_websocket(here, admit=admit) is None
+        head, _, body = (await everything(there)).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 %d " % status)
+        assert (b"allow: GET" in head, body) == ((True, b"A WebSocket is opened with GET.\n") if status == 405 else (False, b""))
+        ((told,),) = [seen]
+        assert (told.method, told.path, told.headers["x-one"], told.headers["host"]) == (method.decode(), "/page?a=1", "1, 2", "x")
+
+
 @pytest.mark.parametrize(
     ("origin", "allowed", "status"),
     [
@@ -239,9 +262,10 @@ async def test_a_web_page_may_connect_only_from_an_origin_that_is_allowed(origin
 
 
 @pytest.mark.parametrize("more", [b"X-Pad: %s\r\n" % (b"x" * 3000), b"X: y\r\n" * 600], ids=["long", "many"])
-async def test_a_request_over_the_limit_is_answered_so(more: bytes) -> None:
+@pytest.mark.parametrize("method", [b"GET", b"POST"])
+async def test_a_request_over_the_limit_is_answered_so(method: bytes, more: bytes) -> None:
     here, there = memory_stream_pair()
-    await there.send(REQUEST + more + b"\r\n")
+    await there.send(REQUEST.replace(b"GET", method, 1) + more + b"\r\n")
     await there.send_eof()
     with pytest.raises(ProtocolError):
         await accept_websocket(here, max_request_bytes=2000)

@@ -168,7 +168,8 @@ async def test_a_child_that_dies_at_once_leaves_its_last_words_and_its_exit_code
     assert isinstance(error, ct.ProcessError)
     assert (error.exit_code, error.signal) == (3, None)
     assert error.stderr_tail == "boom"
-    assert any("boom" in note for note in error.__notes__)
+    assert error.reason == "boom"
+    assert str(error).endswith("ended with exit code 3: boom")
 
 
 async def test_a_child_that_dies_of_a_signal_says_which() -> None:

@@ -386,6 +386,8 @@ FOREIGN = ValueError("from somebody else's transport")
         ("read", TransportClosed("closed meanwhile")),
         ("read", FOREIGN),
         ("end_input", TransportClosed("gone", exit_code=3)),
+        ("end_input", FOREIGN),
+        ("close", FOREIGN),
         ("close", ProcessError("it would not go", signal=9)),
     ],
 )

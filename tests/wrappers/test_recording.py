@@ -622,3 +622,20 @@ def test_a_recording_survives_the_death_of_its_process(tmp_path: Path) -> None:
 def test_a_redactor_makes_no_sense_without_scrubbing(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="contradict"):
         RecordingTransport(MockTransport(), tmp_path / "x", scrub=False, redactor=Redactor())
+
+
+async def test_a_secret_in_several_fragments_is_never_in_the_file_and_the_tape_keeps_every_line(tmp_path: Path) -> None:
+    secret = "sk-ant-api03-" + "0123456789abcdef" * 4
+    parts = [secret[at : at + 4] for at in range(0, len(secret), 4)]
+    said = [
+        {"type": "stream_event", "event": {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": part}}}
+        for part in ("The key is ", *parts, " now", " and ever")
+    ]
+    path = tmp_path / "tape.ndjson"
+    async with RecordingTransport(MockTransport([*said, {"type": "keep_alive"}]), path=path) as transport:
+        received = [message async for message in transport.read_messages()]
+    assert received == [*said, {"type": "keep_alive"}]
+    taped = [json.loads(record.line) for record in Tape.read(path).records if record.dir == "out"]
+    assert len(taped) == len(received)
+    assert "".join(each["event"]["delta"]["text"] for each in taped[:-1]) == "The key is [secret] now and ever"
+    assert not any(part in path.read_text() for part in ("api0", "cdef", "0123"))

@@ -820,7 +820,7 @@ def test_an_uncertain_write_survives_copying_and_pickling() -> None:
     for again in (copy.copy(error), pickle.loads(pickle.dumps(error))):
         assert (type(again), str(again), again.session_id, again.exit_code, again.stderr_tail) == (
             WriteUncertain,
-            "who knows",
+            "who knows: last words",
             "s",
             3,
             "last words",

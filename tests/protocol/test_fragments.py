@@ -1,0 +1,110 @@
+"""A secret in several fragments of a text is removed, and everything else comes through in its order."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from claude_transport.protocol.fragments import FragmentRedactor, read_fragment
+from claude_transport.protocol.redaction import Redactor
+
+KNOWN = "correct-horse-battery"
+REDACTOR = Redactor(secrets=[KNOWN])
+STOP: dict[str, Any] = {"type": "stream_event", "event": {"type": "content_block_stop", "index": 0}}
+SECRETS = {
+    "a key": ("my key is ", "sk-ant-api03-0123456789abcdef0123456789abcdef", " I think"),
+    "a known secret": ("say ", KNOWN, " twice"),
+    "a password behind its name": ("the password: ", "hunter22x", " is old"),
+    "a private key": ("", "-----BEGIN PRIVATE KEY-----\nMIIBVQ IBADAN\nBgkqhk\n-----END PRIVATE KEY-----", "\nkeep it"),
+    "the user in an address": ("https://", "me:hunter22hunter22", "@host.internal/ now"),
+}
+
+
+def delta(text: str, *, index: int = 0, field: str = "text") -> dict[str, Any]:
+    event = {"type": "content_block_delta", "index": index, "delta": {"type": "a_delta", field: text}}
+    return {"type": "stream_event", "event": event, "parent_tool_use_id": None}
+
+
+def lines_through(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What comes out for these messages, in order, each with the number that it was given."""
+    redactor: FragmentRedactor[int] = FragmentRedactor(REDACTOR)
+    out: list[tuple[int, bytes]] = []
+    for number, message in enumerate(messages):
+        out += redactor.feed(number, json.dumps(message).encode())
+    out += redactor.rest()
+    assert [number for number, _ in out] == list(range(len(messages)))
+    return [json.loads(line) for _, line in out]
+
+
+def text_of(messages: list[dict[str, Any]], *, field: str = "text") -> str:
+    return "".join(message["event"]["delta"][field] for message in messages if "delta" in message.get("event", {}))
+
+
+def cut(text: str, size: int) -> list[str]:
+    return [text[at : at + size] for at in range(0, len(text), size)]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 20, 40, 500])
+def test_each_of_several_secrets_leaves_its_mark_and_the_words_between_them_stay(size: int) -> None:
+    text = "".join(f"the {place} is sk-ant-api03-{place * 6} and " for place in ("first", "second", "third")) + "no more"
+    shown = text_of(lines_through([*map(delta, cut(text, size)), STOP]))
+    assert shown == REDACTOR.text(text)
+    assert shown.count("[secret]") == 3
+
+
+@pytest.mark.parametrize("field", ["text", "thinking", "partial_json"])
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 20, 500])
+@pytest.mark.parametrize("kind", SECRETS)
+def test_a_secret_in_fragments_is_removed_and_the_text_around_it_stays(kind: str, size: int, field: str) -> None:
+    before, secret, after = SECRETS[kind]
+    shown = text_of(lines_through([*(delta(part, field=field) for part in cut(before + secret + after, size)), STOP]), field=field)
+    assert shown == REDACTOR.text(before + secret + after)
+    for part in ("0123456789abcdef", "battery", "hunter22", "MIIB", "Bgkqhk"):
+        assert part not in shown
+
+
+@given(words=st.lists(st.text(alphabet="abc \n", min_size=1, max_size=8), max_size=30), size=st.integers(1, 9))
+def test_a_text_without_secrets_keeps_every_fragment(words: list[str], size: int) -> None:
+    messages = [delta(part) for part in cut(" ".join(words), size)]
+    assert lines_through([*messages, STOP]) == [*messages, STOP]
+
+
+def test_texts_that_are_told_in_turns_are_kept_apart_and_other_lines_keep_their_places() -> None:
+    one, two = cut("key sk-ant-api03-aaaaaaaaaaaaaaaa", 4), cut("key sk-ant-api03-bbbbbbbbbbbbbbbb", 4)
+    messages: list[dict[str, Any]] = []
+    for first, second in zip(one, two, strict=True):
+        messages += [delta(first), {"type": "keep_alive"}, delta(second, index=1)]
+    out = lines_through([*messages, STOP])
+    assert [each for each in out if each["type"] == "keep_alive"] == [{"type": "keep_alive"}] * len(one)
+    for index in (0, 1):
+        assert text_of([each for each in out if each.get("event", {}).get("index") == index and each != STOP]) == "key [secret]"
+
+
+def test_the_deltas_of_codex_are_fragments_too() -> None:
+    parts = cut("the key sk-ant-api03-0123456789abcdef ends", 3)
+    out = lines_through([{"method": "item/agentMessage/delta", "params": {"itemId": "i", "delta": part}} for part in parts])
+    assert "".join(each["params"]["delta"] for each in out) == "the key [secret] ends"
+
+
+def test_no_more_than_a_word_waits_and_never_more_than_the_bound() -> None:
+    redactor: FragmentRedactor[int] = FragmentRedactor(REDACTOR)
+    assert [number for number, _ in redactor.feed(0, json.dumps(delta("one wo")).encode())] == []
+    assert [number for number, _ in redactor.feed(1, json.dumps(delta("rd ")).encode())] == [0, 1]
+    waiting = 2
+    for number in range(2, 2000):
+        shown = [*redactor.feed(number, json.dumps(delta("x" * 100)).encode())]
+        waiting += len(shown)
+        assert number - waiting <= 64 * 2**10 / 100
+    assert waiting > 1000
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"", b"not JSON with content_block_delta", b'{"event":{"delta":7}}', b'"content_block_delta"', b'{"method":"a/delta","params":[]}'],
+)
+def test_what_is_no_delta_is_none(line: bytes) -> None:
+    assert read_fragment(line) is None

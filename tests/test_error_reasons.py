@@ -1,0 +1,75 @@
+"""The reason of every class of error: where it comes from, that the text shows it once and without secrets, and that a copy keeps it."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+
+from claude_transport import errors
+from claude_transport.protocol.diagnosis import ReportedFailure
+
+CLASSES = [getattr(errors, name) for name in errors.__all__]
+KEY = "sk-ant-api03-abcdefghijklmnop"
+
+
+def everywhere(kind: Any) -> dict[str, Any]:
+    """Errors of this class, by where their reason comes from."""
+    caused = kind("it failed")
+    caused.__cause__ = OSError(13, "Permission denied")
+    found = {"given": kind("it failed", reason="said"), "cause": caused}
+    if hasattr(caused, "stderr_tail"):
+        found["standard error"] = kind("it failed", stderr_tail="first\n\nlast\n")
+    if hasattr(caused, "result"):
+        found["result"] = kind("it failed", result=ReportedFailure(result="API Error: 500"))
+    return found
+
+
+WORDS = {"given": "said", "cause": "Permission denied", "standard error": "first | last", "result": "API Error: 500"}
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=errors.__all__)
+def test_every_class_shows_its_reason_once_and_a_copy_keeps_it(kind: Any) -> None:
+    for source, error in everywhere(kind).items():
+        for each in (error, copy.copy(error), pickle.loads(pickle.dumps(error))):
+            assert (type(each), each.reason, str(each)) == (kind, WORDS[source], f"it failed: {WORDS[source]}")
+            assert (each.code, each.category, each.retryable, each.args) == (kind.code, kind.category, kind.retryable, ("it failed",))
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=errors.__all__)
+def test_without_anything_known_there_is_no_reason(kind: Any) -> None:
+    assert (kind("it failed").reason, str(kind("it failed"))) == ("", "it failed")
+
+
+def test_what_the_message_says_is_not_said_again_and_the_suffix_stays_the_end() -> None:
+    assert str(errors.ConnectionLost("it broke: no route", reason="no route")) == "it broke: no route"
+    told = errors.Overloaded("Try again. (transport=cli, category=rate_limit)", reason="busy")
+    assert str(told) == "Try again. Reason: busy (transport=cli, category=rate_limit)"
+
+
+def test_a_reason_is_one_short_line_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OWN_TOKEN", "plain-words-of-hers")
+    for said in (f"bad key {KEY}\nand plain-words-of-hers\x1b[2J", "y" * 480 + " " + KEY):
+        for error in (
+            errors.ProcessError("gone", reason=said),
+            errors.ProcessError("gone", stderr_tail=said),
+            errors.ResultError("bad", result=ReportedFailure(errors=(said,))),
+        ):
+            assert len(error.reason) <= 510
+            assert error.reason.isprintable()
+            for shown in (str(error), repr(error), repr(pickle.loads(pickle.dumps(error)))):
+                assert "api03" not in shown
+                assert "plain-words" not in shown
+
+
+def test_the_other_side_is_heard_through_causes_and_a_circle_of_causes_ends() -> None:
+    inner = errors.ProcessError("it ended", stderr_tail="boom")
+    outer = errors.ConnectionLost("the connection broke")
+    outer.__cause__ = inner
+    inner.__cause__ = outer
+    assert (outer.reason, inner.reason) == ("boom", "boom")
+    silent = errors.ConnectionLost("a")
+    silent.__cause__ = errors.CLIConnectionError("no server listens")
+    assert silent.reason == "no server listens"

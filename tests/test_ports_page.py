@@ -1,0 +1,32 @@
+"""The page of the ports has a row for each package, and our files are as long as it says. `nox -s ports` holds the counts of tests."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+PORTS = tomllib.loads((TESTS / "ports" / "ports.toml").read_text("utf-8"))
+PAGE = (TESTS.parent / "docs" / "reference" / "ports.md").read_text("utf-8")
+
+
+def test_the_page_has_one_row_for_each_package() -> None:
+    rows = [line.split("|")[1].split()[0] for line in PAGE.splitlines() if line.startswith("| ") and line.split("|")[2].strip().isdigit()]
+    assert sorted(rows) == sorted(PORTS)
+
+
+@pytest.mark.parametrize("name", PORTS)
+def test_a_port_is_as_long_as_the_page_says_and_is_fetched_by_its_hash(name: str) -> None:
+    port = PORTS[name]
+    lines = sum(len((TESTS / "ports" / ours).read_text("utf-8").splitlines()) for ours in port["files"])
+    (row,) = [line for line in PAGE.splitlines() if line.startswith(f"| {name} {port['version']} |")]
+    assert int(row.split("|")[3]) == lines < int(row.split("|")[2])
+    assert len(port["sha256"]) == 64
+
+
+@pytest.mark.parametrize("name", PORTS)
+def test_each_port_has_a_main_path(name: str) -> None:
+    folder = next(iter(PORTS[name]["files"])).partition("/")[0]
+    assert (TESTS / "ports" / folder / "main_path.py").is_file()
