@@ -39,6 +39,7 @@ from claude_transport.protocol.control import (
     encode_control_error,
     encode_control_success,
 )
+from claude_transport.streams.inflow import Flag
 
 logger: logging.Logger = logger_for(__name__)
 
@@ -174,7 +175,8 @@ class Questions:
         self._open: dict[str, Question] = {}
         self._working = 0
         self._working_bytes = 0
-        self._deferral_problem = _deferral_problem(None)
+        self._deferral_problem: str | None = None
+        self._cli_checked = Flag()
         kinds = {"can_use_tool": can_use_tool is not None, "hooks": self._hooks.config is not None, "mcp": bool(mcp.names)}
         self.kinds: frozenset[str] = frozenset(kind for kind, there in kinds.items() if there)
         """What these callbacks can answer, as `Client.answers` names it."""
@@ -206,11 +208,12 @@ class Questions:
                 "Begin a new session, or leave out hooks",
                 option="hooks",
             )
-        if initialization.hook_on_failure_supported is True:
-            self._deferral_problem = None
-            return
         version = initialization.claude_code_version or version
-        self._deferral_problem = _deferral_problem(version)
+        heeds_denials = initialization.hook_on_failure_supported is True
+        self._deferral_problem = None if heeds_denials else _deferral_problem(version)
+        self._cli_checked.set()
+        if heeds_denials:
+            return
         for event in self.guards:
             denial = f"hook.{event}.denial"
             require(denial, version=version)
@@ -338,7 +341,7 @@ class Questions:
     async def _line_for(self, question: Question) -> tuple[bytes, BaseException | None]:
         """Return the line that answers the question, and what the callback raised, if that is a failure."""
         try:
-            response = self._without_deferral(question, await self._response_to(question))
+            response = await self._without_deferral(question, await self._response_to(question))
             return encode_control_success(question.request_id, response), None
         except BaseException as exc:
             error = without_cancellation(exc)
@@ -350,11 +353,17 @@ class Questions:
             self._failures.note(self._name_of(question), error)
             return self._line_for_failure(question, type(error).__name__), error
 
-    def _without_deferral(self, question: Question, response: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Return `response`, or a denial in place of a hook's `defer`, when the CLI may later run the call that it defers."""
+    async def _without_deferral(self, question: Question, response: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Return `response`, or a denial in place of a hook's `defer`, when the CLI may later run the call that it defers.
+
+        A resumed CLI may ask in the same moment as it answers `initialize`. Then this waits until that answer is checked, which the time
+        limit of the start bounds.
+        """
         specific = response.get("hookSpecificOutput") if response and isinstance(question.request.request, HookCallback) else None
-        is_deferral = isinstance(specific, Mapping) and specific.get("permissionDecision") == "defer"
-        if not is_deferral or self._deferral_problem is None:
+        if not isinstance(specific, Mapping) or specific.get("permissionDecision") != "defer":
+            return response
+        await self._cli_checked.wait()
+        if self._deferral_problem is None:
             return response
         from claude_transport.protocol.hooks import denial_of  # loaded with the first hook
 

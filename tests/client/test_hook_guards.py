@@ -385,6 +385,23 @@ async def test_a_call_is_put_off_where_it_stays_put_off(fields: Frame) -> None:
     assert reply["response"] == {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "defer"}}
 
 
+class Resumed(Peer):
+    """A CLI that asks about a call in the same moment as it answers `initialize`."""
+
+    def _answer(self, frame: Frame) -> None:
+        super()._answer(frame)
+        if frame.get("request", {}).get("subtype") == "initialize":
+            self.say(question())
+
+
+@pytest.mark.parametrize(("fields", "decided"), [(SUPPORTED, "defer"), ({"claude_code_version": "2.1.191"}, "deny")])
+async def test_a_call_that_a_resumed_cli_asks_about_at_once_waits_for_the_version(fields: Frame, decided: str) -> None:
+    peer = Resumed(**fields)
+    async with Query(peer, hooks={"PreToolUse": [HookMatcher(hooks=[puts_off])]}):
+        await soon(lambda: "q1" in peer.responses())
+    assert peer.responses()["q1"]["response"]["hookSpecificOutput"]["permissionDecision"] == decided
+
+
 async def test_the_input_is_not_ended_under_a_guard_where_that_would_switch_it_off() -> None:
     """CLI 2.1.92 and 2.1.191 run a tool unasked when they can no longer ask about it."""
     peer = Peer(claude_code_version="2.1.191")
