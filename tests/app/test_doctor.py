@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from program_process import PATIENCE, Program
 
+from claude_transport.launch.features import NEWEST_CLI
 from claude_transport.testing.fake_claude import FakeClaude
 from claude_transport.testing.fake_codex import FakeCodex
 from claude_transport.testing.scenario import Answer, Scenario, Turn
@@ -245,7 +246,7 @@ def test_a_claude_that_does_not_work_is_not_ready_whatever_the_credential(progra
 
 @pytest.mark.parametrize(
     ("version", "note"),
-    [("2.1.330", "was tested with"), ("2.1.92", "in the supported range"), ("2.9.0", "newer than"), ("2.0.5", "older than")],
+    [(NEWEST_CLI, "was tested with"), ("2.1.92", "in the supported range"), ("2.9.0", "newer than"), ("2.0.5", "older than")],
 )
 def test_the_version_is_read_from_the_files_and_compared(program: Program, tmp_path: Path, version: str, note: str) -> None:
     claude = tmp_path / "claude"
