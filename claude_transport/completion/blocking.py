@@ -21,7 +21,7 @@ from claude_transport.completion.call import CompletionStream, OnEvent, complete
 from claude_transport.completion.completion import Completion
 from claude_transport.completion.request import MakeTransport, OnStderr, Prompt
 from claude_transport.completion.resolution import AgentChoice, TransportChoice
-from claude_transport.errors import UsageError
+from claude_transport.errors import TransportClosed, UsageError
 from claude_transport.launch.options import BillingPolicy, ClaudeOptions
 
 if TYPE_CHECKING:
@@ -179,6 +179,11 @@ class SyncCompletionStream(SyncIterator[str]):
             raise StopIteration
         try:
             return super().__next__()
+        except TransportClosed:
+            if self._closed:  # by another thread, during this call
+                raise StopIteration from None
+            self.close()
+            raise
         except UsageError:  # a call from an event loop does not end the stream
             raise
         except BaseException:

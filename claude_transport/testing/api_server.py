@@ -9,19 +9,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeAlias, TypeVar
 
 import anyio
 import anyio.lowlevel
 import msgspec
 from anyio.abc import Listener, SocketAttribute, SocketStream
 
-from claude_transport.background import BackgroundTask
+from claude_transport.background import BackgroundTask, HostLoop
+from claude_transport.client.loop_thread import LoopThread
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.testing.replies import ErrorReply, MessageReply, RawReply, Reply, encode_event, error, text
 
 if TYPE_CHECKING:
     from claude_transport.testing.http_server import HTTPConnection, HTTPRequest
+
+T = TypeVar("T")
+P = ParamSpec("P")
 
 RequestKind: TypeAlias = Literal["conversation", "side", "count_tokens", "models", "probe", "other", "malformed"]
 Credential: TypeAlias = Literal["none", "x-api-key", "authorization", "both"]
@@ -383,6 +387,8 @@ class FakeAPI(ABC):
         self._at_gate: dict[str, int] = {}
         self._failures: list[Exception] = []
         self._changed = anyio.Event()
+        self._loop: HostLoop | None = None
+        self._thread: LoopThread | None = None
 
     async def start(self) -> None:
         """Listen, and serve in the background. Requests are answered when this returns.
@@ -403,6 +409,7 @@ class FakeAPI(ABC):
         except OSError as cause:
             raise ConfigurationError(f"cannot listen on {self._host}:{self._asked_port}: {cause.strerror}", option="port") from cause
         self._port = listener.extra(SocketAttribute.local_port)  # noqa: S610 - anyio's, not Django's
+        self._loop = HostLoop()
         self._task = BackgroundTask.spawn(lambda: self._serve(listener), name=f"{type(self).__name__} {self.url}")
 
     async def aclose(self) -> None:
@@ -426,6 +433,34 @@ class FakeAPI(ABC):
         if raised is not None:
             self._failures.clear()  # the block has failed already, most likely because of them
         await self.aclose()
+
+    def __enter__(self) -> Self:
+        name = type(self).__name__
+        thread = LoopThread(name, instead=f"use `async with {name}(...)` there", at_end=self.aclose)
+        try:
+            thread.call(self.start)
+        except BaseException:
+            thread.end()
+            raise
+        self._thread = thread
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, where: TracebackType | None) -> None:
+        if self._thread is None:
+            return
+        try:
+            self._thread.call(lambda: self.__aexit__(kind, raised, where))
+        finally:
+            self._thread.end()
+
+    def call(self, func: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a method of this server that waits, inside `with`: `api.call(api.wait_for_requests, 2)`. Returns and raises what it does.
+
+        Raises `UsageError` outside of `with`, and code `usage.running_loop` where an event loop runs.
+        """
+        if self._thread is None:
+            raise UsageError(f"call() needs `with {type(self).__name__}(...)`: in an async program, await the method itself")
+        return self._thread.call(lambda: func(*args, **kwargs))
 
     @property
     def url(self) -> str:
@@ -456,7 +491,10 @@ class FakeAPI(ABC):
         Every gate is closed at first.
         """
         self._open_gates.add(name)
-        self._notify()
+        if self._loop is None or self._loop.is_current:
+            self._notify()
+        else:  # the test is in another thread than the server
+            self._loop.call_soon(self._notify)
 
     def close_gate(self, name: str = "main") -> None:
         """Close the gate with this name: replies made with `gated()` that reach it from now on wait until `open_gate()`."""

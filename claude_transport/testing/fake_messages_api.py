@@ -282,6 +282,9 @@ class FakeMessagesAPI(FakeAPI):
     `async with`, or with `start()` and `aclose()`, which may be called from any task, on asyncio and on trio. Closing drops unfinished
     replies at once. When a scripted function raised, the client gets status 500, and closing raises that exception again.
 
+    A program without an event loop uses it with `with`. The server then runs in a thread of its own, which also calls scripted functions.
+    `call()` runs the methods that wait.
+
     Args:
         script: answers the conversation: a reply or text for every request, a sequence of them, a mapping from a part of the prompt to
             them, or a function from the `RecordedRequest` to a reply.

@@ -5,6 +5,7 @@ pytest loads it at every start where this package is installed. Therefore each f
 
 from __future__ import annotations
 
+import inspect
 import re
 import shlex
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
@@ -78,11 +79,24 @@ def fake_claude() -> Iterator[Callable[..., FakeClaude]]:
 
 
 @pytest.fixture
-async def fake_messages_api(anyio_backend: object) -> AsyncIterator[FakeMessagesAPI]:
-    """Give an async test a running `FakeMessagesAPI`; `fake_messages_api.replace(script)` sets its script.
+def fake_messages_api(request: pytest.FixtureRequest) -> Iterator[FakeMessagesAPI]:
+    """Give a test a running `FakeMessagesAPI`; `fake_messages_api.replace(script)` sets its script.
 
-    The test runs under anyio's pytest plugin. Needs `pip install 'claude-transport[testing]'`.
+    An async test runs under anyio's pytest plugin. For any other test, the server runs in a thread, as with `with`: `call()` runs the
+    methods that wait. Needs `pip install 'claude-transport[testing]'`.
     """
+    from claude_transport.testing.fake_messages_api import FakeMessagesAPI
+
+    if _is_async(request):
+        yield request.getfixturevalue("_fake_messages_api_of_the_loop")
+        return
+    with FakeMessagesAPI() as api:
+        yield api
+
+
+@pytest.fixture
+async def _fake_messages_api_of_the_loop(anyio_backend: object) -> AsyncIterator[FakeMessagesAPI]:
+    """Give the async test of `fake_messages_api` the server, in the event loop of the test."""
     from claude_transport.testing.fake_messages_api import FakeMessagesAPI
 
     async with FakeMessagesAPI() as api:
@@ -106,11 +120,24 @@ def fake_codex() -> Iterator[Callable[..., FakeCodex]]:
 
 
 @pytest.fixture
-async def fake_responses_api(anyio_backend: object) -> AsyncIterator[FakeResponsesAPI]:
-    """Give an async test a running `FakeResponsesAPI`; `fake_responses_api.replace(script)` sets its script.
+def fake_responses_api(request: pytest.FixtureRequest) -> Iterator[FakeResponsesAPI]:
+    """Give a test a running `FakeResponsesAPI`; `fake_responses_api.replace(script)` sets its script.
 
-    The test runs under anyio's pytest plugin. Needs `pip install 'claude-transport[testing]'`.
+    An async test runs under anyio's pytest plugin. For any other test, the server runs in a thread, as with `with`: `call()` runs the
+    methods that wait. Needs `pip install 'claude-transport[testing]'`.
     """
+    from claude_transport.testing.fake_responses_api import FakeResponsesAPI
+
+    if _is_async(request):
+        yield request.getfixturevalue("_fake_responses_api_of_the_loop")
+        return
+    with FakeResponsesAPI() as api:
+        yield api
+
+
+@pytest.fixture
+async def _fake_responses_api_of_the_loop(anyio_backend: object) -> AsyncIterator[FakeResponsesAPI]:
+    """Give the async test of `fake_responses_api` the server, in the event loop of the test."""
     from claude_transport.testing.fake_responses_api import FakeResponsesAPI
 
     async with FakeResponsesAPI() as api:
@@ -135,6 +162,13 @@ def claude_tape(request: pytest.FixtureRequest) -> Iterator[TapeShelf]:
     )
     yield shelf
     shelf.finish(passed=node.stash.get(_PASSED, False))
+
+
+def _is_async(request: pytest.FixtureRequest) -> bool:
+    """Return whether anyio's plugin runs the test in an event loop. During any other test, the loop of async fixtures stands still."""
+    test = request.function
+    test = getattr(getattr(test, "hypothesis", None), "inner_test", test)
+    return "anyio_backend" in request.fixturenames and inspect.iscoroutinefunction(test)
 
 
 def _tape_name(node: pytest.Function) -> str:

@@ -7,11 +7,13 @@ processes.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 from peers import ForeignTransport
 from virtual_time import Backend, jumping_backends
@@ -19,15 +21,27 @@ from virtual_time import Backend, jumping_backends
 from claude_transport import (
     ConfigurationError,
     ConnectTimeout,
+    Gateway,
+    JSONRPCPeer,
     LoggingTransport,
     MetricsTransport,
+    MissingResult,
     Query,
     RecordingTransport,
     RetryingTransport,
+    SessionPool,
     StatefulTransport,
+    SubprocessTransport,
     Transport,
+    complete,
+    stream,
 )
+from claude_transport.client import SyncQuery
+from claude_transport.codex import CodexSession, SyncCodexSession
+from claude_transport.completion import complete_sync, stream_sync
 from claude_transport.one_shot import query as one_shot
+from claude_transport.pool import CodexPool
+from claude_transport.testing import assistant, result
 from claude_transport.transport import Client, SessionTerms, TransportLike
 
 
@@ -198,6 +212,104 @@ async def test_a_foreign_transport_takes_its_own_time_to_close() -> None:
     transport = Patient(ends=False)
     assert await seconds_of(functools.partial(by_error, Query(transport))) == 20.6
     assert transport.calls[-1] == "close"
+
+
+async def late(transport: Slow, close_timeout: float | None) -> float:
+    """A call whose time is over. Returns how long that was."""
+    with pytest.raises(MissingResult) as caught:
+        await complete("hello", make_transport=lambda _: transport, timeout=7.0, close_timeout=close_timeout)
+    assert caught.value.code == "exec.cli.timeout"
+    return 7.0
+
+
+async def cancelled(transport: Slow, close_timeout: float | None) -> float:
+    with anyio.CancelScope() as scope:
+        transport.peer.on_write = lambda frame: scope.cancel() if frame["type"] == "user" else None
+        await complete("hello", make_transport=lambda _: transport, close_timeout=close_timeout)
+    assert scope.cancelled_caught
+    return 0.0
+
+
+async def left(transport: Slow, close_timeout: float | None) -> float:
+    asked = anyio.Event()
+    transport.peer.on_write = lambda frame: asked.set() if frame["type"] == "user" else None
+    pieces = stream("hello", make_transport=lambda _: transport, close_timeout=close_timeout)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(anext, pieces, None)
+        await asked.wait()
+        await pieces.aclose()
+    return 0.0
+
+
+async def by_a_pool(transport: Slow, close_timeout: float | None) -> float:
+    with pytest.raises(KeyError):
+        async with SessionPool(warm=0, make_transport=lambda _: transport, close_timeout=close_timeout) as pool, pool.acquire():
+            raise KeyError
+    return 0.0
+
+
+@pytest.mark.parametrize(("close_timeout", "seconds"), [(None, 1.0), (0.2, 0.2), (4.0, 4.0)])
+@pytest.mark.parametrize("way", [late, cancelled, left, by_a_pool])
+async def test_a_call_and_a_pool_that_are_left_in_haste_take_close_timeout_seconds_in_all(
+    way: Callable[[Slow, float | None], Awaitable[float]], close_timeout: float | None, seconds: float
+) -> None:
+    transport, began = Slow(), anyio.current_time()
+    before = await way(transport, close_timeout)
+    assert round(anyio.current_time() - began, 3) == before + seconds
+    assert transport.peer.calls[-1] == "close"
+
+
+@pytest.mark.parametrize(("close_timeout", "seconds"), [(None, 65.0), (4.0, 4.0)])
+async def test_a_call_that_has_its_answer_gives_its_process_the_time_to_save_the_session(
+    close_timeout: float | None, seconds: float
+) -> None:
+    """5 seconds to end by itself, and 60 for its transport, unless `close_timeout` says otherwise."""
+    transport, began = Slow(), anyio.current_time()
+    transport.peer.on_write = lambda frame: transport.peer.say(assistant("Hello."), result("Hello.")) if frame["type"] == "user" else None
+    completion = await complete("hello", make_transport=lambda _: transport, close_timeout=close_timeout)
+    assert (completion.text, round(anyio.current_time() - began, 3)) == ("Hello.", seconds)
+
+
+ANYWHERE: list[Callable[..., object]] = [
+    Query,
+    SyncQuery,
+    CodexSession,
+    SyncCodexSession,
+    JSONRPCPeer,
+    one_shot,
+    complete,
+    complete_sync,
+    stream,
+    stream_sync,
+    SessionPool,
+    CodexPool,
+    SubprocessTransport,
+    Gateway,
+]
+
+
+@pytest.mark.parametrize("what", ANYWHERE)
+@pytest.mark.parametrize("value", ["soon", True, -1, float("nan")])
+async def test_close_timeout_is_the_same_word_everywhere(what: Callable[..., object], value: object) -> None:
+    """An argument that is forgotten on its way is not refused."""
+    arguments: dict[Any, dict[str, Any]] = {
+        **{call: {"prompt": "hello"} for call in (complete, complete_sync, stream, stream_sync)},
+        one_shot: {"prompt": "hello", "transport": Slow()},
+        **{kind: {"transport": Slow()} for kind in (Query, SyncQuery, CodexSession, SyncCodexSession, JSONRPCPeer)},
+        Gateway: {"listen": ["tcp://127.0.0.1:0"], "command": ["cat"]},
+        SubprocessTransport: {"command": ["cat"]},
+    }
+
+    def make() -> list[object]:
+        return [what(**arguments.get(what, {}), close_timeout=value)]
+
+    with pytest.raises(ConfigurationError) as caught:
+        (made,) = await anyio.to_thread.run_sync(make)  # the blocking ones are refused in an event loop
+        if inspect.isawaitable(made):
+            await made
+        elif isinstance(made, AsyncIterator):
+            await anext(made)
+    assert (caught.value.code, caught.value.option) == ("config.invalid", "close_timeout")
 
 
 @pytest.mark.parametrize("value", ["soon", True, -1, float("nan")])

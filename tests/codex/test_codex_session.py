@@ -15,7 +15,7 @@ from codex_player import PATIENCE, Codex, acting, connected, playing, sent
 from codex_recordings import entries_of
 from virtual_time import virtual_time
 
-from claude_transport import LoggingTransport, MockTransport, StreamTransport, SubprocessTransport, errors
+from claude_transport import LoggingTransport, MockTransport, StreamTransport, SubprocessTransport, complete, errors
 from claude_transport.bridge import HostTool
 from claude_transport.client import InterruptOutcome
 from claude_transport.codex import (
@@ -937,3 +937,26 @@ async def test_a_close_in_haste_gives_a_codex_that_never_ends_a_part_of_the_time
         report = await session.aclose(hurry=True)
         took = round(anyio.current_time() - began, 3)
     assert (took, report.interrupted_turns, report.lost_turns, report.ended_by_itself) == (seconds, ("U",), ("U",), False)
+
+
+@virtual_time
+@pytest.mark.parametrize(("close_timeout", "seconds"), [(None, 0.6), (3.0, 1.8)])
+async def test_a_call_of_codex_that_is_cancelled_takes_as_long_as_its_close_timeout_says(
+    close_timeout: float | None, seconds: float
+) -> None:
+    """Codex answers no interrupt, and does not end with its input."""
+    connectable, began = MemoryConnectable(), anyio.current_time()
+    with anyio.CancelScope() as scope:
+
+        async def play() -> None:
+            codex = Codex(await connectable.accept())
+            await codex.begin()
+            await codex.turn()
+            scope.cancel()
+            await anyio.sleep_forever()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(play)
+            await complete("Hi", agent="codex", make_transport=lambda _: StreamTransport(connectable), close_timeout=close_timeout)
+    assert scope.cancelled_caught
+    assert round(anyio.current_time() - began, 3) == seconds

@@ -4,17 +4,23 @@
 # pyright: reportPossiblyUnboundVariable=false
 from __future__ import annotations
 
+import functools
 import gc
 import inspect
+import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
+import anyio.to_thread
 import pytest
 
 import claude_transport as ct
 from claude_transport.completion import SyncCompletionStream, stream_sync
-from claude_transport.testing import FakeClaude, Scenario, ScriptedTurn, result, steps
+from claude_transport.testing import FakeClaude, FakeMessagesAPI, Scenario, ScriptedTurn, replies, result, steps
 
 MakeOptions = Callable[..., ct.ClaudeOptions]
 PATIENCE = 30.0
@@ -81,10 +87,76 @@ def test_closing_before_the_first_piece_starts_nothing(fake_claude: Callable[...
     assert (list(pieces), threads(), fake.calls()) == ([], [], [])
 
 
-async def test_inside_an_event_loop_it_is_refused_with_a_remedy() -> None:
+def test_a_stream_that_another_thread_closes_ends_for_its_reader(fake_messages_api: FakeMessagesAPI, backend: Any) -> None:
+    """The reader waits for the first piece then: only its call makes the request, whose answer waits at the gate."""
+    fake_messages_api.replace(replies.gated("never", after_chunks=0))
+    options = ct.ClaudeOptions(env=fake_messages_api.environment(), env_mode="exact")
+    pieces = stream_sync("Hi", transport="api", options=options, backend=backend, timeout=PATIENCE)
+
+    def close() -> None:
+        fake_messages_api.call(fake_messages_api.wait_at_gate, timeout=PATIENCE)
+        pieces.close()
+
+    stop = threading.Thread(target=close)
+    stop.start()
+    assert list(pieces) == []
+    stop.join(PATIENCE)
+    assert threads() == []
+
+
+PROGRAM = """
+import sys, claude_transport as ct
+from claude_transport.completion import complete_sync, stream_sync
+options = ct.ClaudeOptions(cli_path=sys.argv[2])
+if sys.argv[1] == "complete":
+    complete_sync("Talk.", transport="cli", options=options, on_event=lambda event: print(event.type, flush=True))
+pieces = stream_sync("Talk.", transport="cli", options=options)
+print(next(pieces), flush=True)
+if sys.argv[1] == "stream":
+    next(pieces)
+"""
+
+
+def program(fake: FakeClaude, how: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", PROGRAM, how, fake.path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def is_gone(fake: FakeClaude) -> bool:
+    (call,) = fake.calls()
+    try:
+        os.kill(call.pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("how", ["complete", "stream"])
+def test_ctrl_c_in_a_blocking_call_ends_program_and_process(fake_claude: Callable[..., FakeClaude], how: str) -> None:
+    fake = fake_claude(endless())
+    with program(fake, how) as running:
+        assert running.stdout is not None
+        running.stdout.readline()
+        running.send_signal(signal.SIGINT)
+        _out, err = running.communicate(timeout=PATIENCE)
+    assert (err.strip().splitlines()[-1], running.returncode, is_gone(fake)) == ("KeyboardInterrupt", -signal.SIGINT, True)
+
+
+def test_a_program_that_ends_in_the_middle_of_a_stream_leaves_no_process(fake_claude: Callable[..., FakeClaude]) -> None:
+    fake = fake_claude(endless())
+    with program(fake, "leave") as running:
+        _out, err = running.communicate(timeout=PATIENCE)
+    assert (running.returncode, err, is_gone(fake)) == (0, "", True)
+
+
+async def test_inside_an_event_loop_it_is_refused_with_a_remedy(cli_options: MakeOptions) -> None:
     with pytest.raises(ct.UsageError, match=r"async for piece in stream\(") as caught:
         stream_sync("Hi")
     assert caught.value.code == "usage.running_loop"
+    begun = await anyio.to_thread.run_sync(functools.partial(stream_sync, "Hi", options=cli_options(Scenario.text("Hello."))))
+    with pytest.raises(ct.UsageError, match=r"async for piece in stream\(") as caught:
+        next(begun)
+    assert caught.value.code == "usage.running_loop"
+    assert "".join(await anyio.to_thread.run_sync(list, begun)) == "Hello."  # the refused call did not end it
 
 
 def test_the_arguments_are_those_of_stream_but_for_its_clock() -> None:

@@ -123,6 +123,47 @@ async def test_responses_api(fake_responses_api):
     run(project).assert_outcomes(passed=14)
 
 
+def test_a_plain_test_has_every_fixture_without_an_event_loop(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        test_it="""
+import json, urllib.request
+import claude_transport as ct
+from claude_transport.client import SyncQuery
+from claude_transport.completion import complete_sync
+from claude_transport.testing import Scenario
+
+def post(url, **body):
+    asked = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"})
+    with urllib.request.urlopen(asked, timeout=30) as answer:
+        return answer.read().decode()
+
+def test_api(fake_messages_api):
+    fake_messages_api.replace("By a plain test.")
+    said = post(f"{fake_messages_api.url}/v1/messages", model="m", max_tokens=9, messages=[{"role": "user", "content": "Hi"}])
+    assert "By a plain test." in said
+    (request,) = fake_messages_api.call(fake_messages_api.wait_for_requests, 1)
+    assert request.prompt == "Hi"
+
+def test_responses_api(fake_responses_api):
+    fake_responses_api.replace("By a plain test.")
+    assert "By a plain test." in post(f"{fake_responses_api.url}/v1/responses", model="m", input="Hi", stream=True)
+
+def test_claude(fake_claude, claude_tape, mock_claude):
+    options = ct.ClaudeOptions(cli_path=fake_claude(Scenario.text("Hello")).path)
+    assert complete_sync("Hi", options=options, transport="cli", timeout=30).text == "Hello"
+    mock = mock_claude([{"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "done"}])
+    with SyncQuery(mock) as query:
+        assert query.send("Hi").result().result == "done"
+
+def test_codex(fake_codex):
+    from claude_transport.codex import SyncCodexSession
+    with SyncCodexSession(ct.SubprocessTransport(command=fake_codex().command)) as session:
+        assert session.send("Hi").result().text == "Hi"
+"""
+    )
+    run(project).assert_outcomes(passed=4)
+
+
 def test_a_script_that_was_not_played_to_its_end_fails_a_test_that_passed_and_only_such_a_test(project: pytest.Pytester) -> None:
     project.makepyfile(
         test_it="""
