@@ -22,6 +22,7 @@ import pytest
 
 import claude_transport as ct
 from claude_transport.client import SyncQuery, SyncTurn, Turn
+from claude_transport.client.loop_thread import LoopThread
 from claude_transport.codex import CodexSession, CodexThread, CodexTurn, SyncCodexSession, SyncCodexThread, SyncCodexTurn
 from claude_transport.testing import FakeClaude, FakeCodex, Scenario, ScriptedTurn, steps
 
@@ -187,6 +188,26 @@ def test_ctrl_c_in_a_blocking_wait_ends_program_and_process(fake_claude: MakeFak
         running.send_signal(signal.SIGINT)
         _out, err = running.communicate(timeout=PATIENCE)
     assert (err.strip().splitlines()[-1], running.returncode, is_gone(pid)) == ("KeyboardInterrupt", -signal.SIGINT, True)
+
+
+def test_ctrl_c_cancels_the_call_that_waits_and_nothing_else(backend: Any) -> None:
+    ended: list[str] = []
+
+    async def hang() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            await anyio.sleep_forever()
+        finally:
+            ended.append("hang")
+
+    async def answer() -> str:
+        return "still here"
+
+    loop = LoopThread("SyncQuery", instead="", backend=backend, at_end=answer)
+    with pytest.raises(KeyboardInterrupt):
+        loop.call(hang)
+    assert (ended, loop.call(answer)) == (["hang"], "still here")
+    loop.end()
 
 
 def test_a_program_that_ends_without_closing_leaves_no_process(fake_claude: MakeFake) -> None:

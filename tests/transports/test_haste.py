@@ -24,7 +24,7 @@ import claude_transport as ct
 from claude_transport.errors import MissingResult
 from claude_transport.testing import FakeClaude, Scenario
 from claude_transport.testing.scenario import Turn
-from claude_transport.testing.steps import ForkGrandchild, Hang, IgnoreSignal, Text
+from claude_transport.testing.steps import Delay, Exit, ForkGrandchild, Hang, IgnoreSignal, Text
 
 BOUND = 4.8
 """Seconds, five times what a leave in haste took of a process that ignores everything. Without haste such a leave took 9.5."""
@@ -262,3 +262,32 @@ def test_ask_ends_a_claude_that_ignores_everything_in_its_close_timeout(argument
             ran = subprocess.run(command, capture_output=True, check=False)
     assert (ran.returncode, ran.stdout) == (1, b"word\n")
     assert b"[exec.cli.timeout]" in ran.stderr
+
+
+def ask(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "claude_transport", "ask", "--timeout", "2", *arguments, "hello"]
+    return subprocess.run(command, capture_output=True, check=False)
+
+
+SAVES = [Delay(1.5), Exit(7)]
+"""At the end of the input: longer than there is in haste by default."""
+
+
+@pytest.mark.parametrize(("arguments", "saved"), [((), False), (("--close-timeout", "60"), True)])
+def test_ask_whose_time_is_over_lets_the_process_save_its_session_for_close_timeout_seconds(
+    arguments: tuple[str, ...], saved: bool
+) -> None:
+    with FakeClaude(Scenario(otherwise=Turn((Text("word"), Delay(600))), at_eof=SAVES)) as fake:
+        assert ask("--cli-path", str(fake.path), *arguments).returncode == 1
+        calls = fake.calls()
+    assert [call.exit_code == 7 for call in calls] == [saved]
+
+
+@pytest.mark.parametrize(("arguments", "saved"), [((), False), (("--close-timeout", "60"), True)])
+def test_ask_gives_that_time_to_a_codex_too(arguments: tuple[str, ...], saved: bool) -> None:
+    from claude_transport.testing import CodexScenario, FakeCodex
+
+    with FakeCodex(CodexScenario(otherwise=[Delay(600)], at_eof=SAVES)) as fake:
+        assert ask("--agent", "codex", "--codex-path", str(fake.path), *arguments).returncode == 1
+        calls = fake.calls()
+    assert [call.exit_code == 7 for call in calls] == [saved]
