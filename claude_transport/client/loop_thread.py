@@ -9,13 +9,14 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextvars import Context, copy_context
+from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Final, Generic, Literal, Protocol, Self, TypeVar, cast
 
 import anyio
 
 from claude_transport.background import BackgroundTask, HostLoop
-from claude_transport.errors import TransportClosed, UsageError
+from claude_transport.errors import ConfigurationError, TransportClosed, UsageError
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -110,6 +111,10 @@ class LoopThread:
         refuse_in_a_loop(name, instead)
         if backend not in {"asyncio", "trio"}:
             raise UsageError(f"backend={backend!r} is neither 'asyncio' nor 'trio'")
+        if find_spec(backend) is None:
+            raise ConfigurationError(
+                f"backend={backend!r} needs the package {backend}: pip install {backend}", option="backend", code="config.missing_extra"
+            )
         self._name, self._instead = name, instead
         self._backend: Backend = backend
         self._at_end = at_end

@@ -543,6 +543,10 @@ class QueryRecipe:
         self._options = ClaudeOptions() if options is None else options
         self._make_transport = SubprocessTransport if make_transport is None else make_transport
         self._arguments = arguments
+        if "transport" in arguments:
+            raise ConfigurationError(
+                "SessionPool takes no transport: each session has one of its own, from make_transport=lambda options: …", option="transport"
+            )
         check_transport_maker(make_transport)
         _check_for_many(self._options)
         if make_transport is None:

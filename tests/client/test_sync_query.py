@@ -190,6 +190,18 @@ def test_ctrl_c_in_a_blocking_wait_ends_program_and_process(fake_claude: MakeFak
     assert (err.strip().splitlines()[-1], running.returncode, is_gone(pid)) == ("KeyboardInterrupt", -signal.SIGINT, True)
 
 
+def test_an_event_loop_that_is_not_installed_is_a_typed_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "trio", None)
+    with pytest.raises(ct.ConfigurationError, match=r"needs the package trio: pip install trio") as caught:
+        SyncQuery(ct.MockTransport(), backend="trio")
+    assert (caught.value.code, caught.value.option) == ("config.missing_extra", "backend")
+
+
+def test_an_event_loop_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ct.UsageError, match=r"backend='curio' is neither 'asyncio' nor 'trio'"):
+        SyncQuery(ct.MockTransport(), backend="curio")  # type: ignore[arg-type]
+
+
 def test_ctrl_c_cancels_the_call_that_waits_and_nothing_else(backend: Any) -> None:
     ended: list[str] = []
 

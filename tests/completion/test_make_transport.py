@@ -84,6 +84,24 @@ async def test_every_attempt_has_a_new_transport_and_the_failures_are_those_of_t
     assert str(caught.value.__cause__) == "API Error: 529"
 
 
+@pytest.mark.parametrize("option", ["env", "settings", "mcp_servers"])
+async def test_the_reason_holds_no_secret_of_the_options(option: str) -> None:
+    """The other end, which has them, may say them. They look like no credential."""
+    secret = "plain-words-of-hers"
+    env = {"OWN_TOKEN": secret}
+    given: dict[str, Any] = {
+        "env": env,
+        "settings": {"env": env},
+        "mcp_servers": {"s": {"type": "http", "url": "http://127.0.0.1/", "headers": {"Authorization": f"Bearer {secret}"}}},
+    }
+    make = Maker([result(f"refused: {secret}", is_error=True, api_error_status=401)])
+    options = ct.ClaudeOptions(**{option: given[option]})
+    with pytest.raises(ct.AuthFailed) as caught:
+        await ct.complete("Hi", options=options, make_transport=make, retry=ct.RetryPolicy.none())
+    assert caught.value.reason == "refused: [secret]"
+    assert secret not in str(caught.value)
+
+
 async def test_an_error_of_the_function_is_an_error_of_the_attempt(waits: Waits) -> None:
     made = Maker(HELLO)
     refusals: list[Exception] = [ct.CLIConnectionError("the container is not ready")]
@@ -152,6 +170,22 @@ async def test_a_transport_in_the_place_of_the_choice_is_told_of_the_right_argum
         f"transport must be auto, cli or api, not {what}: give a transport of your own as make_transport=lambda options: …"
     )
     assert (caught.value.option, caught.value.code) == ("transport", "config.invalid")
+
+
+async def test_a_transport_for_a_pool_is_told_of_the_right_argument() -> None:
+    with pytest.raises(ct.ConfigurationError) as caught:
+        ct.SessionPool(transport=ct.MockTransport())  # type: ignore[call-arg]
+    assert str(caught.value) == "SessionPool takes no transport: each session has one of its own, from make_transport=lambda options: …"
+    assert (caught.value.option, caught.value.code) == ("transport", "config.invalid")
+
+
+async def test_a_pool_takes_a_transport_of_the_caller_too() -> None:
+    make = Maker(HELLO, HELLO)
+    async with ct.SessionPool(ct.ClaudeOptions(model="haiku"), warm=0, make_transport=make) as pool:
+        for _ in range(2):
+            async with pool.acquire() as query:
+                assert (await (await query.send("Hi")).result()).result == "Hello there."
+    assert [options.model for options in make.asked] == ["haiku", "haiku"]
 
 
 async def _asynchronous(_options: object) -> ct.MockTransport:

@@ -36,3 +36,15 @@ def test_a_flag_that_options_may_not_name_is_explained(flag: str) -> None:
 def test_no_flag_has_two_rows() -> None:
     flags = [flag for flags, _ in ROWS for flag in re.findall(r"`(-[^`]+)`", flags)]
     assert sorted(set(flags)) == sorted(flags)
+
+
+def test_a_name_of_a_flag_is_more_than_dashes() -> None:
+    named = [flag for flags, _ in ROWS for flag in re.findall(r"`([^`]*)`", flags)]
+    assert [flag for flag in named if not re.fullmatch(r"-[a-z]|--[a-zA-Z][\w-]+", flag)] == []
+
+
+def test_the_readme_links_the_page_first() -> None:
+    readme = (PAGE.parents[2] / "README.md").read_text("utf-8")
+    first = re.search(r"(?<!!)\[[^\]]+\]\(([^)]+)\)", readme)
+    assert first is not None
+    assert first[1] == "docs/how-to/from-claude-p.md"
