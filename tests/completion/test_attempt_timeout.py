@@ -75,6 +75,52 @@ async def test_the_limit_of_the_call_stays_and_is_the_one_that_is_named(waits: W
     assert (caught.value.code, caught.value.retryable, make.made) == ("exec.cli.timeout", False, 1)
 
 
+RETRY = {
+    "type": "system",
+    "subtype": "api_retry",
+    "attempt": 2,
+    "max_retries": 10,
+    "retry_delay_ms": 1000,
+    "error_status": 529,
+    "error": "overloaded",
+    "session_id": "584ca48f-4b77-444b-bef6-e50ce8530e7f",
+    "uuid": "584ca48f-4b77-444b-bef6-e50ce8530e7f",
+}
+
+
+@virtual_time
+@pytest.mark.parametrize(
+    ("said", "category", "retryable", "cause"),
+    [
+        ([RETRY, RETRY], "rate_limit", True, ct.Overloaded),
+        ([RETRY, {**RETRY, "error_status": 401, "error": "authentication_failed"}], "auth", False, ct.AuthFailed),
+        ([RETRY, RETRY, assistant("I begin.")], "timeout", False, type(None)),
+    ],
+    ids=["529", "401", "answered since"],
+)
+async def test_a_call_that_is_late_while_the_cli_tries_again_is_as_retryable_as_the_last_failure(
+    said: Any, category: str, retryable: bool, cause: type, waits: Waits
+) -> None:
+    with pytest.raises(ct.MissingResult) as caught:
+        await ct.complete("Hi", make_transport=Silent(9, *said), timeout=SHORT, retry=THRICE, sleep=waits)
+    error = caught.value
+    assert (error.code, error.category, error.retryable, type(error.__cause__)) == ("exec.cli.timeout", category, retryable, cause)
+    assert ("the API failed 2 times" in error.reason) == ("Allow more time" not in str(error)) == (cause is not type(None))
+
+
+@virtual_time
+async def test_a_call_that_is_late_in_its_second_attempt_tells_why_there_was_one(waits: Waits) -> None:
+    silent, overloaded = Silent(9), [result("API Error: 529 it is full", is_error=True, api_error_status=529)]
+
+    def make(options: object) -> ct.MockTransport:
+        return ct.MockTransport(overloaded) if not waits.seconds else silent(options)
+
+    with pytest.raises(ct.MissingResult) as caught:
+        await ct.complete("Hi", make_transport=make, timeout=SHORT, retry=THRICE, sleep=waits)
+    error = caught.value
+    assert (error.code, type(error.__cause__), error.reason) == ("exec.cli.timeout", ct.Overloaded, "API Error: 529 it is full")
+
+
 @virtual_time
 async def test_a_stream_takes_it_too(waits: Waits) -> None:
     stream = ct.stream("Hi", make_transport=Silent(1), attempt_timeout=SHORT, sleep=waits)
