@@ -92,12 +92,13 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
 
     `answers` names the kinds of questions of the CLI that the layer answers: "can_use_tool", "hooks", "mcp". `trace` holds the W3C trace
     context of the session, under the lower-case names `traceparent` and `tracestate`. `initializes` is False for a layer that does not send
-    `initialize`.
+    `initialize`. `mcp_servers` names the MCP servers that run in the layer's program.
     """
 
     answers: frozenset[str] = frozenset()
     trace: Mapping[str, str] = {}
     initializes: bool = True
+    mcp_servers: tuple[str, ...] = ()
 
 
 class FindCLIVersion(Protocol):

@@ -547,7 +547,7 @@ class Query(Controls):
     def _attach(self) -> None:
         """Exchange with the transport, before it is connected, what this query answers and what the options ask of it."""
         self._clock = clock_here()
-        self._connection.attach(Client(answers=self._questions.kinds))
+        self._connection.attach(Client(answers=self._questions.kinds, mcp_servers=self._mcp.names))
         terms = self._connection.terms
         if terms.agent != "claude-code":
             raise ConfigurationError("a Query talks to Claude, and this transport starts Codex: use CodexSession", option="transport")

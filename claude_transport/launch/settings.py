@@ -151,6 +151,22 @@ def mcp_document(options: ClaudeOptions) -> dict[str, Any] | str | None:
     return read_json_object(text, option="mcp_servers") if is_inline_json(text) else text
 
 
+def naming_own_servers(options: ClaudeOptions, names: Sequence[str]) -> ClaudeOptions:
+    """Return `options` in which a session that goes on also has the servers `names`, which run in the host's program.
+
+    A CLI that resumes a session runs its deferred call before it connects to the servers that `initialize` names, so a call to one of them
+    fails. It waits for those of its command line (CLI 2.1.330, real). A `mcp_servers` that is a file stays as it is.
+    """
+    document = mcp_document(options)
+    goes_on = options.resume is not None or options.continue_conversation
+    if not names or not goes_on or options.mcp_servers_delivery != "argv" or isinstance(document, str):
+        return options
+    given = (document or {}).get("mcpServers", {})
+    strict = bool(given) if options.strict_mcp_config is None else options.strict_mcp_config
+    own = {name: {"type": "sdk", "name": name} for name in names}
+    return options.replace(mcp_servers={**own, **given}, strict_mcp_config=strict)
+
+
 def agent_definitions(agents: Mapping[str, Any]) -> dict[str, Any]:
     """Return `agents` as plain data, without fields that are None (as in the official `AgentDefinition`)."""
     definitions: dict[str, Any] = {}

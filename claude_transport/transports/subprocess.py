@@ -47,7 +47,13 @@ from claude_transport.launch.launch import (
 from claude_transport.launch.launcher import Launcher
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.launch.payloads import Delivery, build_payloads, initialize_fields
-from claude_transport.launch.settings import ReadSettings, permission_settings, settings_texts, with_settings_read
+from claude_transport.launch.settings import (
+    ReadSettings,
+    naming_own_servers,
+    permission_settings,
+    settings_texts,
+    with_settings_read,
+)
 from claude_transport.launch.validation import UUID, validate_options
 from claude_transport.loggers import logger_for
 from claude_transport.printable import printable
@@ -257,6 +263,7 @@ class SubprocessTransport(StreamTransport):
             launcher=self._launcher,
             permission_prompt=self._permission_prompt(),
             trace={} if client is None else {name.upper(): value for name, value in client.trace.items()},
+            own_servers=() if client is None else client.mcp_servers,
         )
 
     def _accept_plan(self, planned: PlannedLaunch) -> None:
@@ -493,6 +500,7 @@ def _plan(
     launcher: Launcher | None,
     permission_prompt: str | None,
     trace: Mapping[str, str],
+    own_servers: Sequence[str],
 ) -> tuple[ClaudeOptions, PlannedLaunch]:
     """Return the options with their settings file read, and what to run: Codex, if there are options for it.
 
@@ -506,8 +514,9 @@ def _plan(
     else:
         if launcher is None or launcher.delivery == "files":
             options = with_settings_read(options)
+        named = options if launcher is not None else naming_own_servers(options, own_servers)
         planned = plan_launch(
-            options, inherited=inherited, command=command, launcher=launcher, permission_prompt=permission_prompt, trace=trace
+            named, inherited=inherited, command=command, launcher=launcher, permission_prompt=permission_prompt, trace=trace
         )
     given = options.env if codex is None else codex.env
     launch = msgspec.structs.replace(planned.launch, env=_with_trace(planned.launch.env, trace, given=given))

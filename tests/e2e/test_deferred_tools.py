@@ -16,6 +16,7 @@ import anyio
 import pytest
 from live_session import PATIENCE, Live, bash
 from loading import load_file
+from mcp.server import MCPServer
 
 import claude_transport as ct
 from claude_transport.sessions import FileSessionStore, SQLiteSessionStore
@@ -81,6 +82,105 @@ async def test_a_tool_that_was_put_off_can_still_be_refused(live: Live) -> None:
         assert (await session.ask("And now?")).result == "Something else."
         assert not (session.project / "made").exists()
     assert "Not today." in session.told(0)[0]
+
+
+# ------------------------------------------------------------------------------------------ tools of servers in this program
+
+
+class Probe:
+    """A server in this program whose tool notes each call, and the sessions in which a hook decides about that tool."""
+
+    def __init__(self, live: Live) -> None:
+        self.live = live
+        self.calls = 0
+
+    async def flux(self) -> str:
+        """Reads the flux."""
+        self.calls += 1
+        return "41.7 gauss"
+
+    def session(self, script: list[Any], decision: ct.hooks.PreToolUseDecision | None, **options: Any) -> Any:
+        async def decide(*_: object) -> Any:
+            return decision
+
+        server = MCPServer("probe")
+        server.tool()(self.flux)
+        hooks = {"PreToolUse": [ct.HookMatcher("mcp__probe__flux", [decide])]} if decision is not None else None
+        return self.live(script, in_process={"probe": server}, hooks=hooks, **{"allowed_tools": ["mcp__probe__flux"], **options})
+
+    async def put_off(self, **options: Any) -> ct.ResultMessage:
+        """The result of a turn whose call of the tool was put off, and the process is gone."""
+        script = [replies.tool_use("mcp__probe__flux", {}), "never"]
+        async with self.session(script, ct.hooks.PreToolUseDecision.defer(), **options) as session:
+            waiting = await session.ask("How strong is it?")
+        assert (waiting.terminal_reason, self.calls) == ("tool_deferred", 0)
+        return waiting
+
+    async def go_on(self, decision: ct.hooks.PreToolUseDecision | None, **options: Any) -> tuple[ct.ResultMessage, list[str]]:
+        """The first result of a process that goes on without a prompt, and what its model was told first."""
+        async with self.session(["Done."], decision, **options) as session:
+            async for message in session.query.messages():
+                if isinstance(message, ct.ResultMessage):
+                    return message, session.told(0) if session.api.conversation else []
+        raise AssertionError("no result came")
+
+
+@DEFERS
+@pytest.mark.both_loops
+@pytest.mark.parametrize("how", ["resumed", pytest.param("continued", marks=pytest.mark.nightly), "forked"])
+async def test_a_tool_of_a_server_in_this_program_that_was_put_off_runs_in_the_next_process(how: str, live: Live) -> None:
+    """The official client fails here: anthropics/claude-agent-sdk-python#1226."""
+    probe = Probe(live)
+    waiting = await probe.put_off()
+    options: dict[str, Any] = {"continue_conversation": True} if how == "continued" else {"resume": waiting.session_id}
+    result, told = await probe.go_on(ct.hooks.PreToolUseDecision.allow(), **options, fork_session=how == "forked")
+    assert (result.result, result.deferred_tool_use, probe.calls) == ("Done.", None, 1)
+    assert told == ['{"result":"41.7 gauss"}']
+
+
+@DEFERS
+async def test_a_tool_of_a_server_in_this_program_that_was_put_off_can_still_be_refused(live: Live) -> None:
+    probe = Probe(live)
+    waiting = await probe.put_off()
+    result, told = await probe.go_on(ct.hooks.PreToolUseDecision.deny("Not today."), resume=waiting.session_id)
+    assert (result.result, probe.calls) == ("Done.", 0)
+    assert "Not today." in told[0]
+
+
+@DEFERS
+@pytest.mark.needs("--session-mirror")
+async def test_a_tool_of_a_server_in_this_program_that_was_put_off_runs_on_another_machine(live: Live, tmp_path: Path) -> None:
+    probe, store = Probe(live), FileSessionStore(tmp_path / "store")
+    waiting = await probe.put_off(session_store=store)
+    shutil.rmtree(live.home.config / "projects")
+    result, _ = await probe.go_on(ct.hooks.PreToolUseDecision.allow(), resume=waiting.session_id, session_store=store)
+    assert (result.result, probe.calls) == ("Done.", 1)
+
+
+@DEFERS
+async def test_a_call_whose_tool_the_cli_does_not_know_in_time_goes_on_waiting(live: Live) -> None:
+    probe, allow = Probe(live), ct.hooks.PreToolUseDecision.allow()
+    waiting = await probe.put_off()
+    late, _ = await probe.go_on(allow, resume=waiting.session_id, mcp_servers_delivery="initialize")  # as for a CLI on another machine
+    assert (late.stop_reason, late.deferred_tool_use, probe.calls) == ("tool_deferred_unavailable", waiting.deferred_tool_use, 0)
+    result, _ = await probe.go_on(allow, resume=waiting.session_id)
+    assert (result.result, probe.calls) == ("Done.", 1)
+
+
+@DEFERS
+@pytest.mark.needs("initialize.sdkMcpServerConfigs")
+async def test_the_policy_of_a_server_in_this_program_holds_in_a_session_that_is_resumed(live: Live) -> None:
+    probe, asked = Probe(live), []
+
+    async def can_use_tool(tool: str, *_: object) -> ct.Allow:
+        asked.append(tool)
+        return ct.Allow()
+
+    waiting = await probe.put_off()
+    policy = {"probe": {"tools": [{"name": "flux", "permission_policy": "always_ask"}]}}
+    options: dict[str, Any] = {"sdk_mcp_server_configs": policy, "can_use_tool": can_use_tool}
+    await probe.go_on(None, resume=waiting.session_id, **options)
+    assert (asked, probe.calls) == (["mcp__probe__flux"], 1)
 
 
 # -------------------------------------------------------------------------------------- the functions of the how-to's example
