@@ -101,7 +101,8 @@ class _Held(Generic[_Item]):
 
 
 class FragmentRedactor(Generic[_Item]):
-    """Redacts the lines of a conversation in order. A fragment that ends in the middle of a word waits, and what follows waits with it.
+    """Redacts the lines of a conversation in order. A fragment that ends in the middle of a word, or of a known secret, waits, and what
+    follows waits with it.
 
     `feed()` gives back each line once, with what the caller has given for it. At most 64 KiB wait. Call `rest()` at the end.
     """
@@ -132,7 +133,8 @@ class FragmentRedactor(Generic[_Item]):
 
     def _closed(self) -> int:
         """Return how many of the lines that wait belong to no word that may go on."""
-        left = {key: _open_chars("".join(held.text for held in self._held if held.key == key)) for key in self._keys_held()}
+        texts = {key: "".join(held.text for held in self._held if held.key == key) for key in self._keys_held()}
+        left = {key: max(_open_chars(text), self._begun_chars(text)) for key, text in texts.items()}
         first = len(self._held)
         for place in range(len(self._held) - 1, -1, -1):
             key = self._held[place].key
@@ -140,6 +142,16 @@ class FragmentRedactor(Generic[_Item]):
                 left[key] -= len(self._held[place].text)
                 first = place
         return first
+
+    def _begun_chars(self, text: str) -> int:
+        """Return how many characters at the end of `text` begin a known secret of several words."""
+        most = 0
+        for secret in self._redactor.several_words:
+            begin = text.find(secret[0], max(len(text) - len(secret) + 1, 0))
+            while begin >= 0 and not secret.startswith(text[begin:]):
+                begin = text.find(secret[0], begin + 1)
+            most = max(most, len(text) - begin if begin >= 0 else 0)
+        return most
 
     def _keys_held(self) -> list[str]:
         return list(dict.fromkeys(held.key for held in self._held if held.key))

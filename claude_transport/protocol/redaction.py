@@ -79,8 +79,11 @@ class Redactor:
         self._secrets = tuple(sorted({secret for secret in secrets if len(secret) >= _MIN_SECRET}, key=len, reverse=True))
         self._users = frozenset(user for user in users if len(user) >= _MIN_USER and user.lower() not in _COMMON_USERS)
         self._homes = frozenset(home.rstrip("/\\") for home in homes if len(home.strip("/\\")) >= _MIN_USER and home.strip("/") != "root")
-        known = [*(re.escape(secret) for secret in self._secrets)]
-        self._known_secret = SlicedPattern("|".join(known)) if known else None
+        spellings = {spelling for secret in self._secrets for spelling in (secret, json.dumps(secret, ensure_ascii=False)[1:-1])}
+        known = sorted(spellings, key=len, reverse=True)  # in nested JSON, such as the input of a tool, a secret is escaped
+        self._known_secret = SlicedPattern("|".join(map(re.escape, known))) if known else None
+        self.several_words: tuple[str, ...] = tuple(text for text in (*known, *self._homes) if len(text.split(None, 1)) > 1)
+        """Known secrets and homes with spaces in them: the end of a word is not their end."""
         self._known_home = _paths(self._homes)
         names = "|".join(re.escape(user) for user in sorted(self._users, key=len, reverse=True))
         self._known_user = SlicedPattern(rf"(?<![A-Za-z0-9])(?:{names})(?![A-Za-z0-9])") if names else None

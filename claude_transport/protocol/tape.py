@@ -26,6 +26,7 @@ import os
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, get_args
 
@@ -35,6 +36,7 @@ from claude_transport.errors import ConfigurationError, ConnectionLost, ProcessE
 from claude_transport.protocol.dialect import Dialect, find_dialect
 from claude_transport.protocol.envelope import JSONTextError, encode_json, encode_line, parse_json
 from claude_transport.protocol.expectation import ExpectationFailed, describe_message
+from claude_transport.protocol.fragments import FragmentRedactor
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.protocol.tape_lines import IGNORED, ClaudeLines, CodexLines, Key, TapeLines
 from claude_transport.secret_forms import find_home_users
@@ -222,7 +224,9 @@ class Tape:
         texts = (record.line.decode("utf-8", "replace").replace("\\\\", "\\") for record in self.records)
         users = {user for text in texts for user in find_home_users(text)}
         knowing = (redactor or Redactor()).with_users(users)
-        records = [msgspec.structs.replace(record, line=knowing.line(record.line)) for record in self.records]
+        fragments: FragmentRedactor[TapeRecord] = FragmentRedactor(knowing)
+        fed = [fragments.feed(record, record.line, received=record.dir == "out") for record in self.records]
+        records = [msgspec.structs.replace(record, line=line) for record, line in (*chain.from_iterable(fed), *fragments.rest())]
         return Tape(records, header=msgspec.structs.replace(self.header, scrubbed=True), is_torn=self.is_torn)
 
 

@@ -104,6 +104,14 @@ async def test_the_span_that_is_current_at_the_start_reaches_the_cli(
     assert noted == expected
 
 
+async def test_the_span_counts_that_is_current_when_the_transport_connects_not_when_it_was_made(world: World) -> None:
+    transport = transport_from(sdk.ClaudeAgentOptions(cli_path=world.cli, env={"NOTES": str(world.notes)}))
+    with current_span():
+        await transport.connect()
+    await transport.close()
+    assert f"TRACEPARENT={CURRENT}\n" in world.notes.read_text("utf-8")
+
+
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.filterwarnings("ignore:Async generator 'claude_agent_sdk:ResourceWarning")
 async def test_a_propagator_that_fails_does_not_fail_the_start(world: World, start: Any, monkeypatch: pytest.MonkeyPatch) -> None:

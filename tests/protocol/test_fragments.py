@@ -29,9 +29,9 @@ def delta(text: str, *, index: int = 0, field: str = "text") -> dict[str, Any]:
     return {"type": "stream_event", "event": event, "parent_tool_use_id": None}
 
 
-def lines_through(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def lines_through(messages: list[dict[str, Any]], knowing: Redactor = REDACTOR) -> list[dict[str, Any]]:
     """What comes out for these messages, in order, each with the number that it was given."""
-    redactor: FragmentRedactor[int] = FragmentRedactor(REDACTOR)
+    redactor: FragmentRedactor[int] = FragmentRedactor(knowing)
     out: list[tuple[int, bytes]] = []
     for number, message in enumerate(messages):
         out += redactor.feed(number, json.dumps(message).encode())
@@ -65,6 +65,25 @@ def test_a_secret_in_fragments_is_removed_and_the_text_around_it_stays(kind: str
     assert shown == REDACTOR.text(before + secret + after)
     for part in ("0123456789abcdef", "battery", "hunter22", "MIIB", "Bgkqhk"):
         assert part not in shown
+
+
+@pytest.mark.parametrize("field", ["text", "partial_json"])
+@pytest.mark.parametrize("size", [1, 3, 7, 12, 500])
+@pytest.mark.parametrize("secret", ["correct horse battery", "one line\nof two", 'a "quoted" \\ secret'])
+def test_a_known_secret_of_several_words_is_removed_from_its_first_word_on(secret: str, size: int, field: str) -> None:
+    redactor = Redactor(secrets=[secret])
+    text = f"it is correct: {secret} and no more"
+    if field == "partial_json":
+        text = json.dumps({"said": text})
+    shown = text_of(lines_through([*(delta(part, field=field) for part in cut(text, size)), STOP], redactor), field=field)
+    assert shown == text.replace(json.dumps(secret)[1:-1] if field == "partial_json" else secret, "[secret]")
+
+
+def test_what_only_begins_like_a_known_secret_comes_through() -> None:
+    redactor: FragmentRedactor[int] = FragmentRedactor(Redactor(secrets=["correct horse battery"]))
+    assert [number for number, _ in redactor.feed(0, json.dumps(delta("a correct horse ")).encode())] == []
+    lines = [*redactor.feed(1, json.dumps(delta("and a correct one ")).encode())]
+    assert text_of([json.loads(line) for _, line in lines]) == "a correct horse and a correct one "
 
 
 @given(words=st.lists(st.text(alphabet="abc \n", min_size=1, max_size=8), max_size=30), size=st.integers(1, 9))

@@ -111,6 +111,21 @@ def test_records_are_appended_in_time() -> None:
     assert tape.lines("out") == [RECORDS[2].line, RECORDS[3].line]
 
 
+def test_redacting_a_tape_removes_a_secret_that_came_in_fragments_and_keeps_every_record() -> None:
+    parts = ["The key is ", *("sk-ant-api03-" + "0123456789abcdef" * 2).partition("03-0"), " now"]
+    said = [
+        {"type": "stream_event", "event": {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": part}}}
+        for part in parts
+    ]
+    records = [TapeRecord(float(place), "out", json.dumps(each).encode()) for place, each in enumerate(said)]
+    records.insert(3, TapeRecord(2.5, "in", b'{"type":"keep_alive"}'))
+    redacted = Tape(records).redact()
+    assert [(record.t, record.dir) for record in redacted.records] == [(record.t, record.dir) for record in records]
+    assert "".join(json.loads(line)["event"]["delta"]["text"] for line in redacted.lines("out")) == "The key is [secret] now"
+    assert redacted.lines("in") == [b'{"type":"keep_alive"}']
+    assert redacted.redact() == redacted
+
+
 def test_redacting_a_tape_unnames_its_users_everywhere_and_changes_no_direction_or_time() -> None:
     tape = Tape(
         [
