@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import anyio
+import msgspec
+import pytest
 from broker_server import BrokerServer
 from programs import ECHO, numbered, read, serving
 
-from claude_transport.fleet import FleetTransport, FleetWorker
+from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
 from claude_transport.launch.options import ClaudeOptions
+from claude_transport.protocol.fleet_placement import Node
 from claude_transport.streams.broker import Broker, BrokerAddress
+from claude_transport.streams.fleet import broker_time
 from claude_transport.transports.subprocess import SubprocessTransport
 
 
@@ -118,3 +122,36 @@ async def test_a_worker_that_is_cancelled_while_it_starts_a_process_gives_the_se
             await transport.write('{"n":0}')
             assert await read(transport.read_messages(), 1) == numbered([0])
             await transport.close()
+
+
+@pytest.mark.parametrize("drains", [True, False], ids=["drains", "is cancelled"])
+async def test_a_worker_that_gives_back_a_session_that_it_starts_wakes_the_best_other_one(broker: BrokerServer, drains: bool) -> None:
+    slow, listening, told = starts_slowly(), anyio.Event(), anyio.Event()
+    heard: list[str] = []
+    connection = Broker(BrokerAddress(broker.url))
+    await connection.start(timeout=10)
+
+    def hear(message: bytes) -> None:
+        listening.set()
+        if message:
+            heard.append(message.decode())
+            told.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(connection.listen, connection.keys.wake("next"), hear)
+        await listening.wait()
+        old, transport = FleetWorker(broker.url, launch=slow, name="old", lease=600), FleetTransport(broker.url)
+        async with serving(old):
+            tasks.start_soon(transport.connect)
+            await slow.begun.wait()
+            async with FleetRegistry(broker.url) as registry:
+                (session,) = await registry.sessions()
+            node = Node(id="next", capacity=9, seen=await broker_time(connection))
+            await connection.command("hset", connection.keys.nodes, {"next": msgspec.json.encode(node)})
+            if drains:
+                await old.drain()
+        with anyio.fail_after(10):
+            await told.wait()
+        assert heard == [session.id]
+        tasks.cancel_scope.cancel()
+    await connection.aclose()
