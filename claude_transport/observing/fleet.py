@@ -16,8 +16,9 @@ from claude_transport.printable import printable
 from claude_transport.protocol.fleet import MAX_HELD_BYTES, Arrival, Entry, FleetReader, Kind, SessionEnd
 from claude_transport.protocol.fleet_answers import count_of, entry_of
 from claude_transport.protocol.fleet_ends import decode_struct
+from claude_transport.protocol.fragments import FragmentRedactor
 from claude_transport.protocol.observation import ObservedLine, note_of_skip
-from claude_transport.protocol.redaction import Redactor, redactor_knowing
+from claude_transport.protocol.redaction import redactor_knowing
 from claude_transport.protocol.tape import CLOSED, OUTPUT_ENDED, Direction, note_of_exit
 from claude_transport.streams.broker import Broker, BrokerAddress, BrokerCut
 from claude_transport.streams.fleet import check_version
@@ -39,7 +40,7 @@ class FleetObservation(Observation):
         self._broker = Broker(BrokerAddress(url, ssl_context=ssl_context))
         self._session = session
         self._since = since
-        self._redactor: Redactor | None = redactor_knowing([os.environ]) if scrub else None
+        self._fragments: FragmentRedactor[int] | None = FragmentRedactor(redactor_knowing([os.environ])) if scrub else None
         self._reader: FleetReader | None = None
         self._lines: deque[ObservedLine] = deque()
         self._start = 0.0
@@ -129,6 +130,7 @@ class FleetObservation(Observation):
 
     def _skip(self, reader: FleetReader, entries: list[Entry]) -> None:
         """Note that entries were trimmed before they were read: at least as many lines are missing."""
+        self._hear_rest()
         count = entries[0].number - reader.cursor - 1
         self._add(note_of_skip(count), (reader.cursor + 1) * _LINES, "note")
         reader.cursor = entries[0].number - 1
@@ -138,10 +140,12 @@ class FleetObservation(Observation):
         match arrival.kind:
             case Kind.DATA:
                 for place, line in enumerate(arrival.data.removesuffix(b"\n").split(b"\n"), 1):
-                    self._add(line if self._redactor is None else self._redactor.line(line), base + place, "out")
+                    self._hear(line, base + place)
             case Kind.OWNER:
+                self._hear_rest()
                 self._add(b"a worker has taken the session", base + 1, "note")
             case Kind.END:
+                self._hear_rest()
                 end = decode_struct(arrival.data, SessionEnd)
                 notes = [OUTPUT_ENDED, CLOSED]
                 if end.exit_code is not None or end.signal is not None:
@@ -149,6 +153,19 @@ class FleetObservation(Observation):
                 for place, note in enumerate(notes, 1):
                     self._add(note, base + place, "note")
                 self._ended = True
+
+    def _hear(self, line: bytes, position: int) -> None:
+        """Add a line of the process. One that ends in the middle of a streamed word waits for the end of that word."""
+        if self._fragments is None:
+            self._add(line, position, "out")
+            return
+        for at, shown in self._fragments.feed(position, line):
+            self._add(shown, at, "out")
+
+    def _hear_rest(self) -> None:
+        """Add the lines that wait for the end of a word: it does not come."""
+        for at, shown in self._fragments.rest() if self._fragments is not None else ():
+            self._add(shown, at, "out")
 
     def _add(self, line: bytes, position: int, direction: Direction) -> None:
         if self._since is None or position > self._since:

@@ -164,6 +164,26 @@ async def test_observers_read_a_session_and_change_nothing(broker: BrokerServer)
         await transport.close()
 
 
+async def test_an_observer_sees_no_secret_that_comes_in_several_fragments(broker: BrokerServer) -> None:
+    parts = ["The key is ", "sk-ant-", "api03-0123456789", "abcdef0123456789", " now", "adays"]
+    async with serving(FleetWorker(broker.url, command=ECHO)):
+        transport = FleetTransport(broker.url, keep=100)
+        await transport.connect()
+        for part in parts:
+            event = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": part}}
+            await transport.write(msgspec.json.encode({"type": "stream_event", "event": event}))
+        async with observe(broker.url, session=str(transport.session)) as observed:
+            await read(transport.read_messages(), len(parts))
+            await transport.end_input()
+            lines = [line async for line in observed]
+        await transport.close()
+    positions = [line.position for line in lines]
+    assert positions == sorted(set(positions))
+    said = [msgspec.json.decode(line)["event"]["delta"]["text"] for line in lines if line.direction == "out"]
+    assert len(said) == len(parts)
+    assert "".join(said) == "The key is [secret] nowadays"
+
+
 async def test_an_observer_of_lines_that_are_not_kept_is_told(broker: BrokerServer) -> None:
     async with serving(FleetWorker(broker.url, command=ECHO)), FleetTransport(broker.url) as transport:
         messages = transport.read_messages()
