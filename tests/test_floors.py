@@ -141,7 +141,6 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "pool.aim": "How a ready session goes elsewhere; it changes with what the CLI keeps of a directory.",
     "pool.codex_pool": "Public behind its door; a pool of Claude never loads it.",
     "protocol.codex_turns": "The turns of Codex in bytes; it changes with that protocol.",
-    "protocol.fragments": "Secrets that come in pieces; it changes with the deltas of the agents, the tape with its format.",
     "protocol.tape_lines": "How lines of a host are matched, in each dialect; it changes with those, the tape with its format.",
     "sessions.file_store": "Public behind its door; one store, which changes with how files are locked and repaired.",
     "sessions.from_store": "Public behind its door; the functions on stores.",

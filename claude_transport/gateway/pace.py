@@ -39,6 +39,10 @@ class Pace:
         self._clients: dict[str, _Bucket] = {}
         self._sources: dict[str, _Queue] = {}
 
+    def __len__(self) -> int:
+        """Return how many clients and addresses are remembered."""
+        return len(self._clients) + len(self._sources)
+
     async def turn(self, client: str, source: str) -> None:
         """Wait for a turn. The caller bounds the wait. Returns at once for a `source` that is empty: it is in this process."""
         if not source:

@@ -103,6 +103,21 @@ async def test_a_connection_that_was_given_up_in_the_queue_of_its_address_takes_
     assert anyio.current_time() - began <= 2 / 50
 
 
+async def test_of_ever_new_clients_and_addresses_only_those_are_remembered_that_may_have_to_wait() -> None:
+    pace = make_pace()
+    for number in range(1500):
+        await pace.turn(f"refused {number}", f"192.0.{number}")
+        await anyio.sleep(0.01)
+    assert len(pace) <= 2 * 1024
+    for _ in range(64):
+        await pace.turn("busy", "198.51.100.1")
+    for number in range(1100):
+        await pace.turn(f"idle {number}", f"198.51.{number}")
+    began = anyio.current_time()
+    await pace.turn("busy", "198.51.100.1")
+    assert anyio.current_time() > began
+
+
 async def test_without_limits_and_within_the_process_nothing_waits() -> None:
     unlimited, limited = make_pace(per_client=None, per_source=None), make_pace()
     began = anyio.current_time()
