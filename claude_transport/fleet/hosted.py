@@ -26,7 +26,7 @@ from claude_transport.protocol.fleet_ends import WorkerEnd
 from claude_transport.protocol.fleet_scripts import RELEASE
 from claude_transport.protocol.fleet_takeover import find_setup, without_setup_answers
 from claude_transport.protocol.framing import LineBlock
-from claude_transport.streams.broker import Broker, BrokerCut, Carrier
+from claude_transport.streams.broker import Broker, BrokerCut, Carrier, first_of
 from claude_transport.streams.inflow import Wakeup
 from claude_transport.transport import PouredBlocks, Transport
 from claude_transport.transports.subprocess import SubprocessTransport
@@ -59,6 +59,20 @@ async def release_session(broker: Broker, session: str, token: str, *, ended: bo
         await broker.command("delete", [keys.setup(session)])
     elif text_of(answer[0]) == "OK":
         await Tables(broker).hold({session: 0})
+
+
+async def close_quietly(transport: Transport) -> None:
+    """Close the transport of a session. An error of that says less than why it is closed, and goes to the log."""
+    with anyio.CancelScope(shield=True):
+        try:
+            await transport.close()
+        except Exception as exc:  # noqa: BLE001 - a program's own transport may raise anything
+            logger.info("the transport of a session could not be closed: %s", printable(exc))
+
+
+def failed_end(exc: Exception, *, doing: str) -> SessionEnd:
+    """Return what a client is told of an error that is not ours. Its text stays in the log of the worker: it may hold a secret."""
+    return SessionEnd(code="failed", error=f"{doing} failed on the worker ({type(first_of(exc)).__name__}); its log says more")
 
 
 class HostedSession:
@@ -210,12 +224,22 @@ class HostedSession:
                 await self._pump()
                 self._changed.fire()
                 tasks.cancel_scope.cancel()
+        except Exception as exc:  # noqa: BLE001 - a program's own transport may raise anything
+            self._fail(exc)
         finally:
             self._is_over = True
             self._changed.fire()
             with anyio.CancelScope(shield=True):
-                await self.transport.close()
+                await close_quietly(self.transport)
                 await self._leave()
+
+    def _fail(self, exc: Exception) -> None:
+        """End the session because of an error that is not ours: another process would meet it, too."""
+        logger.error("session %s: its process cannot be used any more", self.id, exc_info=exc)
+        if self._lost is None and not self._said_end:
+            self._said_end = True
+            self._reason = self._reason or failed_end(exc, doing="using the process")
+            self.end.say_end(msgspec.structs.replace(self._reason, taken=self.end.fed_number))
 
     async def _part(self, work: Callable[[], Any], scope: anyio.CancelScope) -> None:
         try:
@@ -332,7 +356,7 @@ class HostedSession:
             with anyio.move_on_after(LAST_WRITE):
                 while self._awaits_input:
                     await self._changed.wait()
-        await self.transport.close()
+        await close_quietly(self.transport)
 
     @property
     def _awaits_input(self) -> bool:
@@ -355,8 +379,7 @@ class HostedSession:
         except ClaudeTransportError as exc:
             if not self._bye.is_set():
                 end = SessionEnd(code="failed", error=f"reading from the process failed on the worker ({type(exc).__name__})")
-        with anyio.CancelScope(shield=True):
-            await self.transport.close()
+        await close_quietly(self.transport)
         if self._leaving or self._lost is not None:
             return
         info = self.transport.info

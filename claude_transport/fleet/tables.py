@@ -6,6 +6,7 @@ workers fill it again.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -15,7 +16,7 @@ import msgspec
 from claude_transport.errors import ProtocolError
 from claude_transport.loggers import logger_for
 from claude_transport.printable import printable
-from claude_transport.protocol.fleet_answers import MALFORMED, bytes_of, count_of, nodes_of, session_name
+from claude_transport.protocol.fleet_answers import MALFORMED, bytes_of, count_of, decode_node, session_name
 from claude_transport.protocol.fleet_placement import MAX_WORKSPACE_BYTES, Node
 from claude_transport.protocol.fleet_scripts import ADMIT, MEND
 from claude_transport.streams.broker import Broker, BrokerCut
@@ -85,11 +86,17 @@ class Tables:
             await self._ask("hset", self._keys.homes, {workspace: node})
 
     async def forget_gone(self, now: float) -> None:
-        """Remove workers that were silent for an hour, and workspaces of workers that are gone, or of which there are too many."""
-        nodes = nodes_of(await self._ask("hgetall", self._keys.nodes))
-        gone = [node.id for node in nodes if now - node.seen > _FORGOTTEN]
+        """Remove workers that were silent for an hour, with their streams, and rows that no worker has written.
+
+        Then remove workspaces of workers that are gone, or of which there are too many.
+        """
+        nodes = {bytes_of(name): decode_node(bytes_of(row)) for name, row in (await self._ask("hgetall", self._keys.nodes)).items()}
+        live = {name for name, node in nodes.items() if node and node.id.encode() == name and abs(now - node.seen) <= _FORGOTTEN}
+        gone = [name for name in nodes if name not in live]
         await self._delete(self._keys.nodes, gone)
-        live = {node.id.encode() for node in nodes}.difference(name.encode() for name in gone)
+        for name in gone:  # a worker that was killed has left its stream
+            with contextlib.suppress(UnicodeDecodeError):
+                await self._broker.command("unlink", [self._keys.inbox(name.decode())])
         homes = {bytes_of(name): bytes_of(node) for name, node in (await self._ask("hgetall", self._keys.homes)).items()}
         kept = [name for name, node in homes.items() if node in live]
         await self._delete(self._keys.homes, [*(homes.keys() - set(kept)), *kept[MOST_HOMES:]])

@@ -24,7 +24,7 @@ import anyio
 import msgspec
 
 from claude_transport.errors import ClaudeTransportError, ConfigurationError, ProtocolError, SessionInUse, UsageError
-from claude_transport.fleet.hosted import HostedSession, release_session
+from claude_transport.fleet.hosted import HostedSession, close_quietly, failed_end, release_session
 from claude_transport.fleet.metrics import FleetMetrics
 from claude_transport.fleet.tables import Tables
 from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices, check_answers, thinking_ceiling
@@ -90,6 +90,9 @@ _LOOK_PAUSE: Final = 0.01
 
 _MOST_OUT_OF_REACH: Final = 4096
 """The most sessions that no worker can take and behind which others are looked for."""
+
+_CONVERSATION: Final = "conversation"
+"""The field of the `setup` of a session with the id of its conversation, which the next worker resumes."""
 
 _NAMESPACE: Final = uuids.UUID("5c0a1f5e-8b8a-4b0e-9a53-0f1c8e5f7d21")
 """The namespace of the ids that conversations of a fleet get."""
@@ -411,7 +414,7 @@ class FleetWorker:
         for name in self._placing.unknown(waiting):
             wanted = await self._wanted(broker, name)
             if wanted is None:
-                await Tables(broker).remove(name)
+                await self._forget(broker, name)
                 self._look.set()  # it may have kept others from being seen
             elif wanted.version in FLEET_VERSIONS:
                 self._placing.learn(name, wanted)
@@ -468,9 +471,9 @@ class FleetWorker:
             self._fewer.fire()
 
     async def _forget(self, broker: Broker, session: str) -> None:
-        """Remove a session whose keys hold what no end has written: no worker can run it. Its client gets `fleet.gone`."""
+        """Remove what the broker has of a session that no worker can run. Its client gets `fleet.gone`."""
         keys = broker.keys
-        logger.warning("session %s is removed: its keys hold what no end of a fleet has written", session)
+        logger.info("session %s is removed: the broker has lost it, or its keys hold what no end of a fleet has written", session)
         with contextlib.suppress(BrokerCut, ClaudeTransportError):
             await Tables(broker).remove(session)
             await broker.command("unlink", [keys.meta(session), keys.incoming(session), keys.outgoing(session), keys.setup(session)])
@@ -481,7 +484,9 @@ class FleetWorker:
         asked_at, nonce = anyio.current_time(), secrets.token_hex(4)
         answer = await broker.script(CLAIM, where, [nonce, self.name, int(self._lease * 1000)])
         word = text_of(answer[0])
-        if word in ("GONE", "ENDED"):
+        if word == "GONE":
+            await self._forget(broker, session)
+        if word == "ENDED":
             await Tables(broker).remove(session)
         if word == "HELD":
             await Tables(broker).hold_off(session, now=await broker_time(broker), left=count_of(answer[2]) / 1000)
@@ -500,10 +505,20 @@ class FleetWorker:
                 if started is not None:
                     await self._host(broker, *started, claimed, wanted)
         except TurnedAway as exc:
-            self.metrics.ended[exc.reason] += 1
-            end.say_end(SessionEnd(code=exc.reason, error=str(exc), retryable=exc.retryable))
-            await carrier.drain(timeout=self._lease)
-            await release_session(broker, session, end.token, ended=True)
+            said = SessionEnd(code=exc.reason, error=str(exc), retryable=exc.retryable)
+            await self._end_unserved(broker, session, end, carrier, said)
+        except (BrokerCut, ClaudeTransportError):
+            raise
+        except Exception as exc:  # an unknown fault: the next attempt would meet it, too
+            logger.exception("serving session %s failed", session)
+            await self._end_unserved(broker, session, end, carrier, failed_end(exc, doing="serving the session"))
+
+    async def _end_unserved(self, broker: Broker, session: str, end: WorkerEnd, carrier: Carrier, said: SessionEnd) -> None:
+        """Tell the client why its session is not served, and end it."""
+        self.metrics.ended[said.code] += 1
+        end.say_end(said)
+        await carrier.drain(timeout=self._lease)
+        await release_session(broker, session, end.token, ended=True)
 
     async def _start(
         self, broker: Broker, session: str, end: WorkerEnd, carrier: Carrier, wanted: Wanted, fields: Mapping[str, str]
@@ -551,13 +566,12 @@ class FleetWorker:
         try:
             await self._prepare_and_run(broker, hosted, conversation, claimed, wanted)
         finally:
-            with anyio.CancelScope(shield=True):
-                await hosted.transport.close()
+            await close_quietly(hosted.transport)
             self.metrics.bytes["in"] += hosted.bytes_in
             self.metrics.bytes["out"] += hosted.bytes_out
             if hosted.lost_code is not None:
                 self.metrics.lost[hosted.lost_code] += 1
-                if hosted.lost_code == MALFORMED:
+                if hosted.lost_code in (MALFORMED, "fleet.gone"):
                     await self._forget(broker, hosted.id)
             else:
                 self.metrics.ended[hosted.ended] += 1
@@ -570,7 +584,7 @@ class FleetWorker:
         keys, session = broker.keys, hosted.id
         if wanted.workspace:
             await Tables(broker).keep_home(wanted.workspace, self.name)
-        await broker.command("hset", keys.meta(session), {"sid": conversation.id})
+        await broker.command("hset", keys.setup(session), {_CONVERSATION: conversation.id})
         self._sessions[session] = hosted
         self._claiming.discard(session)
         if self._draining:
@@ -602,10 +616,11 @@ class FleetWorker:
     ) -> tuple[HostedSession, _Conversation]:
         """Start the process. Raises `TurnedAway` for a session that this worker does not run, and for whatever keeps it from starting."""
         options = self._chosen(wanted)
+        before = await self._conversation_before(broker, session, end)
         client = Client(answers=check_answers(wanted.answers), trace=trace_of(wanted.trace))
         try:
             with anyio.fail_after(_START_TIMEOUT):
-                conversation = await _conversation_of(options, session, fields)
+                conversation = await _conversation_of(options, session, before, token=end.token)
                 transport, terms = await self._connected(conversation.options, client)
         except TurnedAway:
             raise
@@ -624,6 +639,13 @@ class FleetWorker:
         )
         return hosted, conversation
 
+    async def _conversation_before(self, broker: Broker, session: str, end: WorkerEnd) -> str | None:
+        """Return the conversation that the worker before had; None when there was none. It is in a key that clients cannot write."""
+        if end.token.startswith("1."):
+            return None
+        found = await broker.command("hget", broker.keys.setup(session), _CONVERSATION)
+        return None if found is None else text_of(found)
+
     def _chosen(self, wanted: Wanted) -> ClaudeOptions:
         try:
             chosen = with_secrets(wanted.options, self._secrets)
@@ -640,7 +662,7 @@ class FleetWorker:
                 terms = transport.attach(client)
                 await transport.connect()
             except BaseException as exc:
-                await _closed(transport)
+                await close_quietly(transport)
                 if not isinstance(exc, SessionInUse):
                     raise
             else:
@@ -653,18 +675,9 @@ class FleetWorker:
             return ANYBODY
         shown = fields.get("p", "")
         for name, digest in self._tokens.digests.items():
-            if hmac.compare_digest(prove_with(digest, f"begin {session} {fields.get('q', '')}"), shown):
+            if hmac.compare_digest(prove_with(digest, f"begin {session} {fields.get('q', '')}").encode(), shown.encode()):
                 return name
         raise TurnedAway("auth", "a token is needed, or this one is not accepted")
-
-
-async def _closed(transport: Transport) -> None:
-    """Close a transport that did not connect. An error of that says less than what kept it from connecting."""
-    with anyio.CancelScope(shield=True):
-        try:
-            await transport.close()
-        except Exception as exc:  # noqa: BLE001 - a program's own transport may raise anything
-            logger.info("a transport that did not connect could not be closed: %s", printable(exc))
 
 
 def _why_not_started(exc: Exception, *, worker: str) -> str:
@@ -733,10 +746,9 @@ class _Conversation(msgspec.Struct, frozen=True):
     resumed: bool = False
 
 
-async def _conversation_of(options: ClaudeOptions, session: str, fields: Mapping[str, str]) -> _Conversation:
+async def _conversation_of(options: ClaudeOptions, session: str, before: str | None, *, token: str) -> _Conversation:
     """Return which conversation the process has: a new one with an id that the next worker knows, or that of the worker before."""
     named = options.session_id or (options.resume if not options.fork_session else None)
-    before = fields.get("sid")
     if before is None:
         if named is not None or options.continue_conversation or options.resume is not None:
             return _Conversation(named or "", options)
@@ -748,7 +760,7 @@ async def _conversation_of(options: ClaudeOptions, session: str, fields: Mapping
 
         if await find_session(options.session_store, resume=before, cwd=options.cwd) is not None:
             return _Conversation(before, fresh.replace(resume=before), resumed=True)
-    new = str(uuids.uuid5(_NAMESPACE, f"{session} {fields['we']}"))
+    new = str(uuids.uuid5(_NAMESPACE, f"{session} {token}"))
     return _Conversation(new, fresh.replace(session_id=new))
 
 

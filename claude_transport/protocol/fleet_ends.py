@@ -482,5 +482,5 @@ def decode_struct(data: bytes, kind: type[_Said]) -> _Said:
     """Return what a worker said about itself or the end. Raises `ProtocolError` for what no worker says."""
     try:
         return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise ProtocolError(f"what the worker said cannot be read: {exc}", code="fleet.malformed") from exc

@@ -11,7 +11,7 @@ The fields of a session's hash have short names, because there may be many thous
   older library does not say it, and then `wi` counts in its place
 * `cw` the window of the client in bytes: the process has to tell what it has received when it is a quarter of that
 * `cp` the token of the client before, while the new one waits for what that has read
-* `kp` entries of `out` that stay after they were taken, `sid` the id of the conversation
+* `kp` entries of `out` that stay after they were taken
 * `q` what the client asked for (labels, workspace, options), `k` the digest of what a client shows to come back, `p` the proof of its token
 """
 

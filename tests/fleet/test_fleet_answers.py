@@ -11,8 +11,8 @@ import pytest
 
 from claude_transport import errors
 from claude_transport.protocol import fleet_answers as answers
-from claude_transport.protocol.fleet import Append, Appended, Renew, Renewed, Side, Sync, Take
-from claude_transport.protocol.fleet_ends import Claimed
+from claude_transport.protocol.fleet import Append, Appended, Owner, Renew, Renewed, SessionEnd, Side, Sync, Take
+from claude_transport.protocol.fleet_ends import Claimed, decode_struct
 from claude_transport.protocol.fleet_placement import Wanted, rank_nodes
 
 CALLS = [Append(Side.CLIENT, "1.a", 1, ()), Take(Side.WORKER, "1.a", 1), Sync(Side.CLIENT, "1.a", 0, ""), Renew(Side.WORKER, "1.a", 1.0)]
@@ -103,3 +103,11 @@ def test_a_wake_up_is_about_the_sessions_that_it_names() -> None:
     assert answers.woken_about(b"one two.2") == ["one", "two.2"]
     assert answers.woken_about(b"\xff one ../etc " + b"x" * 200) == ["one"]
     assert answers.woken_about(b"one " * 100_000) == []
+
+
+@pytest.mark.parametrize("kind", [Owner, SessionEnd])
+@pytest.mark.parametrize("data", [b"\xff", b"[]", b'{"taken":"x"}', b'{"node":"\\ud800"}', b'{"x":' + b"[" * 100_000])
+def test_what_no_worker_says_about_itself_is_a_typed_error(kind: Any, data: bytes) -> None:
+    with pytest.raises(errors.ProtocolError) as caught:
+        decode_struct(data, kind)
+    assert caught.value.code == "fleet.malformed"

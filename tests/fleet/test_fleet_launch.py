@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from broker_server import BrokerServer
-from programs import ECHO, serving
+from programs import ECHO, numbered, serving
 
 from claude_transport import errors
 from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
@@ -85,3 +86,79 @@ async def test_a_program_that_cannot_be_started_is_told_to_the_client_at_once_an
             while worker.sessions or await registry.queue_length():
                 await anyio.lowlevel.checkpoint()
     assert "hunter-two" in caplog.text or failure == "no transport"
+
+
+class Breaks(SubprocessTransport):
+    """Connects, and then raises an error that is not ours at one of its methods."""
+
+    def __init__(self, options: ClaudeOptions, at: str) -> None:
+        super().__init__(options, command=ECHO)
+        self.at = at
+
+    def fail(self, at: str) -> None:
+        if at == self.at:
+            raise Unknown("the password is hunter-two")
+
+    def read_lines(self) -> Any:
+        self.fail("read")
+        return super().read_lines()
+
+    async def write(self, data: Any) -> None:
+        self.fail("write")
+        await super().write(data)
+
+    async def end_input(self) -> None:
+        self.fail("end of the input")
+        await super().end_input()
+
+    async def close(self) -> None:
+        await super().close()
+        self.fail("close")
+
+
+@pytest.mark.parametrize("at", ["read", "write", "end of the input"])
+async def test_a_program_that_breaks_after_its_start_ends_its_session_with_the_cause_and_is_not_started_again(
+    broker: BrokerServer, at: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried: list[ClaudeOptions] = []
+
+    def launch(options: ClaudeOptions) -> Transport:
+        tried.append(options)
+        return Breaks(options, at)
+
+    worker = FleetWorker(broker.url, launch=launch, lease=2)
+    async with serving(worker), FleetRegistry(broker.url) as registry:
+        transport = FleetTransport(broker.url, close_timeout=0.2)
+        with anyio.fail_after(20), pytest.raises(errors.ConnectionLost) as caught:
+            await transport.connect()
+            with contextlib.suppress(errors.TransportClosed):  # the read says why
+                await transport.write('{"n":0}')
+                await transport.end_input()
+            async for message in transport.read_messages():
+                assert message == {"n": 0}
+        assert (caught.value.code, caught.value.retryable) == ("fleet.failed", False)
+        assert "using the process failed on the worker (Unknown); its log says more" in str(caught.value)
+        await transport.close()
+        with anyio.fail_after(10):
+            while worker.sessions or await registry.queue_length() or await registry.sessions():
+                await anyio.lowlevel.checkpoint()
+        assert (len(tried), worker.metrics.ended["failed"]) == (1, 1)
+    assert "hunter-two" in caplog.text
+
+
+async def test_a_program_that_cannot_be_closed_ends_its_session_well_all_the_same(broker: BrokerServer) -> None:
+    tried: list[ClaudeOptions] = []
+
+    def launch(options: ClaudeOptions) -> Transport:
+        tried.append(options)
+        return Breaks(options, "close")
+
+    worker = FleetWorker(broker.url, launch=launch, lease=2)
+    async with serving(worker), FleetTransport(broker.url) as transport:
+        await transport.write('{"n":0}')
+        await transport.end_input()
+        with anyio.fail_after(20):
+            assert [message async for message in transport.read_messages()] == numbered([0])
+        while worker.sessions:
+            await anyio.lowlevel.checkpoint()
+    assert len(tried) == 1

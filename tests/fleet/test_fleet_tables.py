@@ -6,9 +6,11 @@ from typing import Any
 
 import anyio
 import msgspec
+import pytest
 from broker_server import BrokerServer
-from programs import ECHO, serving
+from programs import ECHO, read, serving
 
+from claude_transport import errors
 from claude_transport.fleet import FleetTransport, FleetWorker
 from claude_transport.fleet.tables import MOST_HOMES, Tables
 from claude_transport.protocol.fleet_placement import Node
@@ -84,4 +86,51 @@ async def test_a_stream_of_a_worker_that_is_spoilt_again_and_again_fails_no_sess
     await connection.command("set", connection.keys.inbox("w"), "junk")
     await Tables(connection).end_read("w")
     assert await connection.command("get", connection.keys.inbox("w")) == b"junk"
+    await connection.aclose()
+
+
+async def test_what_is_left_of_workers_that_were_killed_and_rows_that_no_worker_has_written_is_removed(broker: BrokerServer) -> None:
+    connection = Broker(BrokerAddress(broker.url))
+    await connection.start(timeout=10)
+    keys, now = connection.keys, await broker_time(connection)
+    seen = {"killed": now - 4000, "ahead": now + 4000, "silent": now - 60}
+    for name, moment in seen.items():
+        await connection.command("xadd", keys.inbox(name), {"w": ""})
+        await connection.command("hset", keys.nodes, {name: msgspec.json.encode(Node(id=name, seen=moment))})
+    mask = msgspec.json.encode(Node(id="silent", seen=now))
+    await connection.command("hset", keys.nodes, {b"\xff": b"{", "junk": "x", "other": mask, "large": b"x" * 10_000})
+    async with serving(FleetWorker(broker.url, command=ECHO, name="new")):
+        assert sorted(await connection.command("hkeys", keys.nodes)) == [b"new", b"silent"]
+        there = [name for name in seen if await connection.command("exists", [keys.inbox(name)])]
+        assert there == ["silent"]
+    await connection.aclose()
+
+
+async def test_nothing_is_left_of_a_session_whose_client_has_deleted_its_hash(broker: BrokerServer) -> None:
+    connection = Broker(BrokerAddress(broker.url))
+    await connection.start(timeout=10)
+    keys = connection.keys
+    async with serving(FleetWorker(broker.url, command=ECHO)):
+        for is_running in (True, False):
+            transport = FleetTransport(broker.url, close_timeout=0.2)
+            await transport.connect()
+            session = str(transport.session)
+            await transport.write('{"type":"control_request","request_id":"1","request":{"subtype":"initialize"}}')
+            await read(transport.read_messages(), 1)
+            if not is_running:  # it is given back, and then claimed again
+                await connection.command("hset", keys.meta(session), {"we": "0.", "wu": 0})
+                await connection.command("zadd", keys.queue, {session: 0})
+            await connection.command("delete", [keys.meta(session)])
+            await transport.write("{}")
+            with pytest.raises(errors.ClaudeTransportError):
+                await read(transport.read_messages(), 9)
+            with anyio.fail_after(20):
+                while await connection.command("exists", [keys.incoming(session), keys.outgoing(session), keys.setup(session)]):
+                    await anyio.lowlevel.checkpoint()
+            await transport.close()
+        await connection.command("hset", keys.setup("left"), {"initialize": "{}"})
+        await connection.command("zadd", keys.queue, {"left": 0})
+        with anyio.fail_after(20):
+            while await connection.command("exists", [keys.setup("left")]):
+                await anyio.lowlevel.checkpoint()
     await connection.aclose()

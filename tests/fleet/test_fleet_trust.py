@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import sys
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,13 @@ import claude_transport as ct
 from claude_transport import errors
 from claude_transport.fleet import FleetTransport, FleetWorker
 from claude_transport.gateway import GatewayLimits
+from claude_transport.launch.options import ClaudeOptions
+from claude_transport.protocol.fleet_scripts import CREATE
+from claude_transport.sessions import InMemorySessionStore
+from claude_transport.sessions.places import project_key_for_directory
 from claude_transport.streams.broker import Broker, BrokerAddress
 from claude_transport.transport import Client
+from claude_transport.transports.subprocess import SubprocessTransport
 
 TOKENS = {"alice": "alice-has-a-long-token", "bob": "bob-has-a-long-token-too"}
 
@@ -213,3 +219,49 @@ async def test_the_trace_of_a_client_reaches_the_process(broker: BrokerServer) -
         transport.attach(Client(trace={"traceparent": trace, "other": "dropped"}))
         async with transport:
             assert await read(transport.read_messages(), 1) == [{"t": trace}]
+
+
+async def test_a_proof_that_is_none_is_refused_once_whatever_its_bytes_are(broker: BrokerServer, caplog: pytest.LogCaptureFixture) -> None:
+    connection = Broker(BrokerAddress(broker.url))
+    await connection.start(timeout=10)
+    keys = connection.keys
+    worker = FleetWorker(broker.url, command=ECHO, tokens=TOKENS)
+    async with serving(worker):
+        for session, proof in (("letters", "é".encode()), ("bytes", b"\xff"), ("long", b"x" * 100_000)):
+            fields = ["v", 1, "q", b"{}", "cw", 1000, "p", proof]
+            await connection.script(CREATE, [keys.meta(session)], ["1.c", 60_000, 60_000, *fields])
+            await connection.command("zadd", keys.queue, {session: 0})
+            with anyio.fail_after(20):
+                while await connection.command("hget", keys.meta(session), "s") not in (b"ended", None):
+                    await anyio.lowlevel.checkpoint()
+        assert worker.metrics.ended["auth"] == 2
+    assert [each.getMessage() for each in caplog.records if each.exc_info] == []
+    await connection.aclose()
+
+
+async def test_a_client_cannot_name_the_conversation_that_the_next_worker_resumes(broker: BrokerServer) -> None:
+    """It may write anything into the hash of its session, and the store has the conversations of all."""
+    connection, store = Broker(BrokerAddress(broker.url)), InMemorySessionStore()
+    await connection.start(timeout=10)
+    keys, of_alice = connection.keys, str(uuid.uuid4())
+    entry: Any = {"type": "user", "uuid": "1", "message": {"role": "user", "content": "A secret of Alice"}}
+    await store.append({"project_key": project_key_for_directory(), "session_id": of_alice}, [entry])
+    started: list[ClaudeOptions] = []
+
+    def launch(options: ClaudeOptions) -> SubprocessTransport:
+        started.append(options)
+        return SubprocessTransport(command=ECHO)
+
+    worker = FleetWorker(broker.url, options=ClaudeOptions(session_store=store), launch=launch)
+    async with serving(worker), FleetTransport(broker.url) as transport:
+        session = str(transport.session)
+        await transport.write('{"n":0}')
+        assert await read(transport.read_messages(), 1) == numbered([0])
+        forged = dict.fromkeys(("sid", "conversation", "resume"), of_alice)
+        await connection.command("hset", keys.meta(session), {**forged, "we": "1.gone", "wu": 0})
+        await connection.command("zadd", keys.queue, {session: 0})
+        with anyio.fail_after(30):
+            while len(started) < 2:
+                await anyio.lowlevel.checkpoint()
+        assert of_alice not in str([(each.resume, each.session_id) for each in started])
+    await connection.aclose()
