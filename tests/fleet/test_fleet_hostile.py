@@ -154,6 +154,23 @@ async def test_a_client_that_spoils_its_keys_ends_its_own_session_alone_with_a_t
     assert [each.getMessage() for each in caplog.records if each.exc_info] == []
 
 
+async def test_a_worker_ends_the_session_of_an_input_that_it_cannot_read_though_its_client_says_nothing(broker: BrokerServer) -> None:
+    """Otherwise it would ask for that input again and again, without a pause."""
+    worker = FleetWorker(broker.url, command=ECHO)
+    async with connected(broker) as connection, serving(worker), FleetTransport(broker.url) as good:
+        victim = FleetTransport(broker.url, close_timeout=0.2)
+        await victim.connect()
+        await spoil(connection, spoilt_table(KEYS.incoming(str(victim.session))))
+        with pytest.raises(errors.ConnectionLost) as caught, anyio.fail_after(20):
+            await anext(victim.read_messages())
+        assert caught.value.code == "fleet.malformed"
+        await victim.close()
+        with anyio.fail_after(20):
+            while worker.sessions != (good.session,):
+                await anyio.lowlevel.checkpoint()
+        await converses(good, 0)
+
+
 async def test_the_program_lists_a_fleet_with_junk_and_names_what_is_spoilt(broker: BrokerServer, tmp_path: Path) -> None:
     async with connected(broker) as connection:
         for commands in JUNK.values():

@@ -16,6 +16,7 @@ from redis_server import redis_server
 from claude_transport import sessions
 from claude_transport.sessions import fold_session_summary
 from claude_transport.sessions.redis_client import RedisAddress
+from claude_transport.sessions.store_entries import encode_entry
 
 SID = "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"
 KEY: Any = {"project_key": "project", "session_id": SID}
@@ -81,12 +82,13 @@ async def test_what_is_appended_to_a_session_that_another_process_began_again_is
         assert await summary_of(one) == fold_session_summary(None, KEY, await one.load(KEY))["data"]
 
 
-@pytest.mark.parametrize("how", ["removed", "replaced", "cut", "all removed"])
+@pytest.mark.parametrize("how", ["removed", "replaced", "restored", "cut", "all removed"])
 @pytest.mark.parametrize("key", [KEY, PART], ids=["session", "subagent"])
 async def test_a_file_that_was_removed_or_replaced_by_hand_is_read_anew(tmp_path: Path, how: str, key: Any) -> None:
     one: Any = sessions.FileSessionStore(tmp_path)
     other: Any = sessions.FileSessionStore(tmp_path)
     await one.append(key, [entry("1")])
+    begun = [entry("a", text="x" * 1000), entry("b")]
     (path,) = tmp_path.rglob("*.jsonl")
     if how == "removed":
         path.unlink()
@@ -94,9 +96,10 @@ async def test_a_file_that_was_removed_or_replaced_by_hand_is_read_anew(tmp_path
         shutil.rmtree(tmp_path / "project")
     else:
         draft = path.with_name("draft")
-        draft.write_bytes(b"")
-        draft.replace(path) if how == "replaced" else os.truncate(path, 0)
-    await other.append(key, [entry("a", text="x" * 1000), entry("b")])
+        draft.write_bytes(b"".join(encode_entry(each) + b"\n" for each in begun) if how == "restored" else b"")
+        os.truncate(path, 0) if how == "cut" else draft.replace(path)
+    if how != "restored":  # from a copy that has other entries, and more
+        await other.append(key, begun)
     await one.append(key, [entry("1")])
     assert uuids(await other.load(key)) == ["a", "b", "1"]
     if key is KEY:

@@ -1,7 +1,7 @@
 """Bytes of a store that a disk or a program has changed: a typed error at the most, that names the store and the session; the others stay.
 
 For files, it is any byte of any file; for databases, any byte of any value, and of an SQLite file also any byte at all. Each case has a
-seed, which its failure shows. With the nightly rounds, there are 10,000 flips over each store on the two loops together.
+seed, which its failure shows; each loop has seeds of its own. With the nightly rounds, there are 10,000 different flips over each store.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import anyio
 import pytest
 from redis_server import redis_server
+from sniffio import current_async_library
 
 from claude_transport import errors, sessions
 from claude_transport.session_store import SessionKey
@@ -245,7 +246,7 @@ async def test_a_flipped_byte_costs_no_other_session_and_no_untyped_error(
         made = spoilt_files(tmp_path) if kind == "file" else spoilt_values(tmp_path)
     async with made as (name, spoil):
         for number in range(flips):
-            case = f"{kind} {seed}/{number}"
+            case = f"{kind} {current_async_library()} {seed}/{number}"
             store, spoilt = await spoil(random.Random(case))
             try:
                 await check(store, spoilt, name)
@@ -261,7 +262,7 @@ async def test_a_flipped_byte_anywhere_in_a_database_gives_typed_errors_only(see
     await fill(sessions.SQLiteSessionStore(original))
     whole, lost = original.read_bytes(), 0
     for number in range(flips):
-        case = f"sqlite file {seed}/{number}"
+        case = f"sqlite file {current_async_library()} {seed}/{number}"
         for end in ("", "-wal", "-shm"):
             Path(f"{where}{end}").unlink(missing_ok=True)
         where.write_bytes(flipped(whole, random.Random(case)))

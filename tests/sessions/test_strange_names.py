@@ -168,6 +168,25 @@ async def test_what_is_no_file_is_not_waited_for_and_costs_its_session_only(odd:
         assert await store.load(other) == [entry("1")]
 
 
+@pytest.mark.parametrize("device", ["a link to /dev/null", "a pipe with a reader"])
+async def test_nothing_is_acknowledged_that_goes_into_what_keeps_nothing(device: str, tmp_path: Path) -> None:
+    store: Any = sessions.FileSessionStore(tmp_path)
+    place = tmp_path / "project" / f"{SID}.jsonl"
+    place.parent.mkdir()
+    if device == "a pipe with a reader":
+        pipe(place)
+        reader = os.open(place, os.O_RDONLY | os.O_NONBLOCK)
+    else:
+        place.symlink_to(os.devnull)
+        reader = os.open(os.devnull, os.O_RDONLY)
+    try:
+        for call in (lambda: store.append(KEY, [entry("1")]), lambda: store.load(KEY)):
+            with pytest.raises(errors.SessionFilesError, match=f"{SID}.jsonl is not a file; remove it"), anyio.fail_after(60):
+                await call()
+    finally:
+        os.close(reader)
+
+
 @pytest.mark.parametrize("odd", ODD)
 async def test_what_is_no_project_is_not_waited_for(odd: str, tmp_path: Path) -> None:
     store: Any = sessions.FileSessionStore(tmp_path)
