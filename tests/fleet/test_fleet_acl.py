@@ -96,7 +96,7 @@ async def play_all(server: BrokerServer, monitor: Monitor) -> None:
             await anext(messages)
         await stopped.close()
         with pytest.raises(errors.ConnectTimeout):
-            await FleetTransport(client, labels=["none"], start_timeout=0.2).connect()
+            await FleetTransport(client, labels=["none"], start_timeout=2.0).connect()
         await registry.check()
         await stop_queued(client, registry)
 
