@@ -70,6 +70,7 @@ class LinkSession(Session):
         self._inbox = LinkInbox()  # its size is bounded by the window of the link
         self._input_over = False  # the client has ended its input; the inbox holds the rest
         self._accepted = 0  # the process has received the input up to this position
+        self._unwritten: str | None = None  # why the transport takes no input, although it has not ended by itself
         self._received = Wakeup()
         self._changed = Wakeup()  # acknowledgements, room in a buffer, a connection that began or ended, progress of the input
         self._carrier = LinkCarrier(self._end, on_event=self._take, on_chunk=self._changed.fire, heartbeat=surroundings.limits.heartbeat)
@@ -147,7 +148,7 @@ class LinkSession(Session):
             if isinstance(truncated, TruncatedStream):
                 self._end.send(truncated.bytes_tail)  # the bytes after the last newline
         except ClaudeTransportError as exc:
-            error = f"reading from the process failed on the gateway ({type(exc).__name__})"
+            error = self._unwritten or f"reading from the process failed on the gateway ({type(exc).__name__})"
             self.log(logging.WARNING, "process_failed", f"reading from its process failed ({type(exc).__name__})")
         self.activity.rest()
         await self.transport.close()
@@ -158,7 +159,7 @@ class LinkSession(Session):
             signal=info.signal,
             killed=info.killed,
             stderr_tail=redactor_for(self.transport).text(info.stderr_tail) if info.stderr_tail else "",
-            error=error,
+            error=error or self._unwritten,
         )
         self._carrier.wake()
 
@@ -227,8 +228,10 @@ class LinkSession(Session):
             self._carrier.wake()  # send it before the end of the process
             self._note_end(exc.reason)
             await self.transport.close()
-        except ClaudeTransportError:
-            return  # the process has ended; input that did not reach it stays unacknowledged
+        except ClaudeTransportError as exc:  # input that did not reach the process stays unacknowledged
+            if exc.code == "transport.failed":  # otherwise the process has ended, and _pump() finds out how
+                self._unwritten = exc.args[0]
+                await close_quietly(self.transport)
 
     async def _keep_lease(self) -> None:
         """End the session when no client has been connected for `lease` seconds, or when a client has said goodbye and disconnected."""

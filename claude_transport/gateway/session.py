@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import logging
 import re
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import anyio
@@ -168,7 +169,8 @@ class Session(ABC):
         is_whole = not tail or isinstance(tail, OversizedLine) or not is_torn(tail)
         if tail and is_whole:
             await self._to_process([tail])
-        await self.transport.end_input()
+        with self._faults_told("writing to"):
+            await self.transport.end_input()
         return is_whole
 
     async def _to_process(self, lines: Sequence[bytes]) -> None:
@@ -184,7 +186,8 @@ class Session(ABC):
         self.activity.said(lines)
         if self.log_of_lines is not None:
             self.log_of_lines.append_lines("in", lines)
-        await self.transport.write(b"\n".join(self.surroundings.fields.merged(lines)) + b"\n")
+        with self._faults_told("writing to"):
+            await self.transport.write(b"\n".join(self.surroundings.fields.merged(lines)) + b"\n")
 
     def count_output(self, block: LineBlock) -> None:
         """Count lines of the process, after they were sent. Raises `TurnedAway` when the session has carried too many bytes."""
@@ -201,13 +204,25 @@ class Session(ABC):
 
         `hand_on` may be called outside every task: it must neither wait nor start anything. An error that it raises is raised here.
         """
-        lines = self.transport.read_lines()
-        if isinstance(lines, PouredBlocks):
-            return await lines.pour_blocks(hand_on)
-        async for batch in lines:
-            if hand_on(LineBlock.of(batch)):
-                return True
-        return False
+        with self._faults_told("reading from"):
+            lines = self.transport.read_lines()
+            if isinstance(lines, PouredBlocks):
+                return await lines.pour_blocks(hand_on)
+            async for batch in lines:
+                if hand_on(LineBlock.of(batch)):
+                    return True
+            return False
+
+    @contextlib.contextmanager
+    def _faults_told(self, doing: str) -> Iterator[None]:
+        """Raise `ConnectionLost` for an exception that a transport of the operator raises, and log it. The client learns its type only."""
+        try:
+            yield
+        except ClaudeTransportError:
+            raise
+        except Exception as exc:
+            logger.exception("session %s of %s: %s its process failed", self.id, printable(self.owner), doing)
+            raise ConnectionLost(f"{doing} the process failed on the gateway ({type(exc).__name__})", code="transport.failed") from exc
 
     def _check_size(self) -> None:
         limit = self.surroundings.limits.session_bytes
@@ -317,8 +332,8 @@ class PlainSession(Session):
             await close_quietly(self.transport)
         except TransportClosed:
             return  # the process has ended; _speak() finds out how
-        except (*GONE, ClaudeTransportError):
-            self._note_end("client")
+        except (*GONE, ClaudeTransportError) as exc:
+            self._note_end("failed" if getattr(exc, "code", None) == "transport.failed" else "client")
             await close_quietly(self.transport)
 
     async def _speak(self, stream: ByteStream, refused: list[TurnedAway]) -> None:

@@ -1,0 +1,67 @@
+"""A transport of the operator that raises an error of its own, in the middle of a session: it costs its session, and the client is told."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+from rehearsal import rehearsal
+
+from claude_transport.protocol.link import Ack, End, ProcessEnd
+from claude_transport.transports.mock import MockTransport
+
+
+class Breaking(MockTransport):
+    """Raises an error of its own in one of its methods."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__()
+        self._place = place
+
+    async def read_lines(self) -> AsyncIterator[Sequence[bytes]]:  # type: ignore[override]
+        if self._place == "read":
+            raise LookupError("the operator's own code")
+        async for batch in super().read_lines():
+            yield batch
+
+    async def write(self, data: str | bytes) -> None:
+        if self._place == "write":
+            raise LookupError("the operator's own code")
+        await super().write(data)
+
+    async def end_input(self) -> None:
+        if self._place == "end":
+            raise LookupError("the operator's own code")
+        await super().end_input()
+
+
+PLACES = ("read", "write", "end")
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_a_client_of_a_link_is_told_that_its_process_failed(place: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with rehearsal(launch=lambda _options: Breaking(place)) as stage:
+        client = await stage.link()
+        if place == "write":
+            await client.send_line(b"{}")
+        elif place == "end":
+            await client.frame(End(0))
+        end = await client.hear_frame(ProcessEnd)
+        assert "failed on the gateway" in (end.error or "")
+        assert "operator" not in str(end.error)
+        await client.frame(Ack(end.after + 1))
+        await stage.until(sessions=0)
+    assert "LookupError" in caplog.text
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_the_connection_of_a_plain_session_ends(place: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with rehearsal(launch=lambda _options: Breaking(place)) as stage:
+        client = await stage.plain()
+        if place == "write":
+            await client.say(b"{}")
+        elif place == "end":
+            await client.stream.send_eof()
+        assert await client.rest() == b""
+        await stage.until(sessions=0)
+    assert "LookupError" in caplog.text
