@@ -18,7 +18,7 @@ class Breaking(MockTransport):
         super().__init__()
         self._place = place
 
-    async def read_lines(self) -> AsyncIterator[Sequence[bytes]]:  # type: ignore[override]
+    async def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
         if self._place == "read":
             raise LookupError("the operator's own code")
         async for batch in super().read_lines():
