@@ -12,10 +12,11 @@ import claude_agent_sdk
 from anyio.from_thread import start_blocking_portal
 
 from claude_transport.testing import FakeMessagesAPI
+from claude_transport.testing.replies import Reply
 
 
 @contextmanager
-def world(*answers: str) -> Iterator[str]:
+def world(*answers: Reply) -> Iterator[str]:
     """Yield the path of the real CLI, in an environment in which it can reach only a `FakeMessagesAPI` with these answers."""
     with (
         tempfile.TemporaryDirectory() as home,

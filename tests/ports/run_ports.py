@@ -7,6 +7,7 @@ The counts must be those on the page.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -45,42 +46,20 @@ def run_port(name: str, port: dict[str, Any], folder: Path) -> str:
     for theirs, line in port.get("append", {}).items():
         with (root / theirs).open("a", encoding="utf-8") as file:
             file.write(f"\n\n{line}\n")
+    our_folder = HERE / next(iter(port["files"])).partition("/")[0]
     world = {
         **{key: os.environ[key] for key in ("PATH", "LANG") if key in os.environ},
         "HOME": str(folder),
-        "PYTHONPATH": os.pathsep.join([str(root / port["path"]), str(HERE)]),
+        "PYTHONPATH": os.pathsep.join(str(path) for path in (root / port["path"], HERE, our_folder)),
         "PORT": name,
     }
-    tests = [
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "not_applicable",
-        "-p",
-        "no:cacheprovider",
-        "-o",
-        "addopts=",
-        "-o",
-        "filterwarnings=",
-        *port["options"],
-    ]
-    done = subprocess.run(
-        [sys.executable, *tests, *port.get("tests", ["tests"])],
-        cwd=root,
-        env=world,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
+    plugins = [word for plugin in ("not_applicable", "no:cacheprovider", *port.get("plugins", [])) for word in ("-p", plugin)]
+    settings = ["-o", "addopts=", "-o", "filterwarnings=", *port["options"]]
+    done = _python(["-m", "pytest", "-q", *plugins, *settings, *port.get("tests", ["tests"])], cwd=root, env=world)
     counts = {word.rstrip("s"): int(count) for count, word in _COUNT.findall(done.stdout.strip().splitlines()[-1])}
-    if counts.get("failed") or counts.get("error"):
+    if done.returncode:
         print(done.stdout, done.stderr)
-    main_path = subprocess.run(
-        [sys.executable, str(HERE / next(iter(port["files"])).partition("/")[0] / "main_path.py")],
-        cwd=folder, env=world, capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+    main_path = _python([str(our_folder / "main_path.py")], cwd=folder, env=world)
     if main_path.returncode:
         print(main_path.stdout, main_path.stderr)
     works = "works" if main_path.returncode == 0 else "FAILS"
@@ -88,16 +67,23 @@ def run_port(name: str, port: dict[str, Any], folder: Path) -> str:
     return f"| {name} {port['version']} | {before} | {after} | {numbers[0]} | {numbers[1]} | {numbers[2]} | {works} |"
 
 
+def _python(arguments: list[str], *, cwd: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=600)
+
+
 def fetch(name: str, port: dict[str, Any], folder: Path) -> Path:
-    """Return the folder with the unpacked source distribution."""
+    """Return the folder with the unpacked source distribution. One that an earlier run fetched is not fetched again."""
+    archives = folder.parent / "archives" / name
+    kept = [path for path in archives.glob("*.tar.gz") if hashlib.sha256(path.read_bytes()).hexdigest() == port["sha256"]]
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    wanted = folder / "wanted.txt"
-    wanted.write_text(f"{name}=={port['version']} --hash=sha256:{port['sha256']}\n", "utf-8")
-    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", "--require-hashes", "-r", str(wanted)]
-    subprocess.run([*pip, "-d", str(folder)], check=True, timeout=600)
-    (archive,) = folder.glob("*.tar.gz")
-    with tarfile.open(archive) as packed:
+    if not kept:
+        wanted = folder / "wanted.txt"
+        wanted.write_text(f"{name}=={port['version']} --hash=sha256:{port['sha256']}\n", "utf-8")
+        pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", "--require-hashes", "-r", str(wanted)]
+        subprocess.run([*pip, "-d", str(archives)], check=True, timeout=600)
+        kept = [*archives.glob("*.tar.gz")]
+    with tarfile.open(kept[0]) as packed:
         packed.extractall(folder, filter="data")
     (root,) = (path for path in folder.iterdir() if path.is_dir())
     return root
