@@ -170,12 +170,15 @@ class MockTransport(ScriptBuilder, Transport):
 
     @property
     def info(self) -> TransportInfo:
-        """The bytes that were read and written, and the numbers of lines that held no message. There is no process."""
+        """The bytes that were read and written, and the numbers of lines that held no message. There is no process, but a script that has
+        ended says how it would have ended.
+        """
         return TransportInfo(
             kind=type(self).__name__,
             bytes_read=self._bytes_read,
             bytes_written=self._bytes_written,
             **self._failures.counts(),
+            **({} if self._script is None else self._script.end_of_process()),
         )
 
     def _take(self, line: bytes) -> None:

@@ -41,10 +41,21 @@ class _Expect:
 
 
 class _End:
-    """The step that ends the stream."""
+    """The step that ends the stream, as a program with this end does."""
 
-    def __init__(self, error: ProcessError | None) -> None:
-        self.error = error
+    def __init__(self, exit_code: int | None, signal: int | None, stderr: str) -> None:
+        self.exit_code = exit_code
+        self.signal = signal
+        self.stderr = stderr
+
+    @property
+    def error(self) -> ProcessError | None:
+        if not self.exit_code and self.signal is None:
+            return None
+        how = f"exit code {self.exit_code}" if self.signal is None else f"signal {self.signal}"
+        return ProcessError(
+            f"the scripted claude ended with {how}", exit_code=self.exit_code, signal=self.signal, stderr_tail=self.stderr
+        )
 
 
 class ScriptBuilder:
@@ -112,17 +123,11 @@ class ScriptBuilder:
         return self._with(_Emit(messages))
 
     def end(self, exit_code: int = 0, *, signal: int | None = None, stderr: str = "") -> Self:
-        """End the stream. With an `exit_code` other than 0 or a `signal`, the reader gets the `ProcessError` of such a program."""
-        error = None
-        if exit_code or signal is not None:
-            how = f"exit code {exit_code}" if signal is None else f"signal {signal}"
-            error = ProcessError(
-                f"the scripted claude ended with {how}",
-                exit_code=exit_code if signal is None else None,
-                signal=signal,
-                stderr_tail=stderr,
-            )
-        return self._with(_End(error))
+        """End the stream. With an `exit_code` other than 0 or a `signal`, the reader gets the `ProcessError` of such a program.
+
+        The `info` of the transport then has all three.
+        """
+        return self._with(_End(exit_code if signal is None else None, signal, stderr))
 
     def assert_exhausted(self) -> None:
         """Raise `ExpectationFailed` unless the host has met every expectation and has read every line."""
@@ -206,9 +211,16 @@ class ScriptPlayer:
             raise copy.copy(self._failure)
         if self._outputs:
             return self._outputs.popleft()
-        if self._ended is not None and self._ended.error is not None:
-            raise self._ended.error
+        if self._ended is not None and (error := self._ended.error) is not None:
+            raise error
         return None
+
+    def end_of_process(self) -> dict[str, Any]:
+        """Return how the program ended, as `TransportInfo` names it; nothing while there is something left to play."""
+        end = self._ended
+        if end is None or self._outputs:
+            return {}
+        return {"exit_code": end.exit_code, "signal": end.signal, "stderr_tail": end.stderr}
 
     def is_over(self, *, input_ended: bool) -> bool:
         """Return whether the stream has ended. Raises `ExpectationFailed` when the host ended its input before it met all expectations."""

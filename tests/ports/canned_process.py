@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterable
 
@@ -17,10 +18,18 @@ def from_popen(options: ct.ClaudeOptions) -> ct.MockTransport:
     for flag, text in (("--system-prompt", options.system_prompt), ("--append-system-prompt", options.append_system_prompt)):
         words += [] if text is None else [flag, text]
     try:
-        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=options.cwd, env=options.env)
+        process = subprocess.Popen(
+            words,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=None if options.cwd is None else os.fspath(options.cwd),
+            env=options.env or None,
+        )
     except FileNotFoundError as exc:
         raise ct.CLINotFoundError(str(exc)) from exc
-    assert process.stdout is not None and process.stderr is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
     return play(iter(process.stdout.readline, ""), code=process.wait(), stderr="".join(process.stderr))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable
 from typing import Any
@@ -102,6 +103,19 @@ async def test_what_comes_after_the_last_step_is_unexpected() -> None:
         await claude.write(user("1"))
         with pytest.raises(ExpectationFailed, match="step 1 of 1: expected no further message: all steps of the script are done, got user"):
             await claude.write(user("2"))
+
+
+@pytest.mark.parametrize(
+    ("end", "code"), [({"stderr": "slow\n"}, 0), ({"exit_code": 3, "stderr": "boom\n"}, 3), ({"signal": 9, "stderr": "boom\n"}, None)]
+)
+async def test_the_info_says_how_a_played_script_ended_and_nothing_before(end: dict[str, Any], code: int | None) -> None:
+    async with MockTransport.script().expect(type="user").reply(RESULT).end(**end) as claude:
+        await claude.write(user("1"))
+        assert (claude.info.exit_code, claude.info.signal, claude.info.stderr_tail) == (None, None, "")
+        with contextlib.suppress(ProcessError):
+            async for _ in claude.read_messages():
+                pass
+        assert (claude.info.exit_code, claude.info.signal, claude.info.stderr_tail) == (code, end.get("signal"), end["stderr"])
 
 
 async def test_input_that_ends_before_everything_was_said_names_what_was_not() -> None:

@@ -13,7 +13,7 @@ from claude_transport.testing import replies
 
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 ANSWERS = ["The first answer.", "The second answer.", "The third answer.", "The fourth answer."]
-LATE = replies.slow("The fifth answer.", delay=60)
+LATE = replies.gated("The fifth answer.")
 
 with world(*ANSWERS, replies.tool_use("StructuredOutput", {"name": "Rex"}), LATE) as claude:
     os.environ["PATH"] = os.pathsep.join([str(Path(claude).parent), os.environ["PATH"]])
@@ -27,4 +27,4 @@ with world(*ANSWERS, replies.tool_use("StructuredOutput", {"name": "Rex"}), LATE
     assert conversation.prompt("four").text() == "The fourth answer."
     assert json.loads(model.prompt("a dog", schema=SCHEMA).text()) == {"name": "Rex"}
     with pytest.raises(llm.ModelError, match="timed out"):
-        model.prompt("five", timeout=1).text()
+        model.prompt("five", timeout=3).text()
