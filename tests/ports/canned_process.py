@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any
 
 import claude_transport as ct
@@ -53,12 +53,12 @@ def _surroundings(options: ct.ClaudeOptions) -> dict[str, Any]:
 def _items(items: AsyncIterator[bytes]) -> Iterator[bytes]:
     while True:
         try:
-            yield _done(items.__anext__())  # type: ignore[arg-type]
+            yield _done(items.__anext__())
         except StopAsyncIteration:
             return
 
 
-def _done(coroutine: Coroutine[Any, Any, Any]) -> Any:
+def _done(coroutine: Any) -> Any:
     try:
         coroutine.send(None)
     except StopIteration as end:
