@@ -53,9 +53,7 @@ class _End:
         if not self.exit_code and self.signal is None:
             return None
         how = f"exit code {self.exit_code}" if self.signal is None else f"signal {self.signal}"
-        return ProcessError(
-            f"the scripted claude ended with {how}", exit_code=self.exit_code, signal=self.signal, stderr_tail=self.stderr
-        )
+        return ProcessError(f"the scripted claude ended with {how}", exit_code=self.exit_code, signal=self.signal, stderr_tail=self.stderr)
 
 
 class ScriptBuilder:
