@@ -103,8 +103,26 @@ def wrap(value: str, returns: str) -> str:
     return f"{TWINS[returns]}(self._loop, {value}, owner=self)" if returns in TWINS else value
 
 
+LIMIT = """
+            TimeoutError: `timeout` seconds have passed. The turn goes on: wait again, or call `interrupt()`.
+        """
+"""What the docstring of `result()` says besides: a program without an event loop has no `anyio.fail_after()`."""
+
+
+def render_result(node: Function) -> str:
+    """Return the source of the twin of `result()`, with a limit for its wait."""
+    returns = ast.unparse(node.returns) if node.returns else "None"
+    doc = render_docstring(node).removesuffix('"""').rstrip().replace(" The wait has no limit of its own: use `anyio.fail_after()`.", "")
+    return (
+        f'    def result(self, *, timeout: float | None = None) -> {returns}:\n{doc}{LIMIT}"""\n'
+        "        return self._loop.call(self._inner.result, timeout=timeout)\n"
+    )
+
+
 def render_method(node: Function) -> str:
     """Return the source of the twin of a method or property."""
+    if node.name == "result":
+        return render_result(node)
     returns = ast.unparse(node.returns) if node.returns else "None"
     twin = RETURNS.get(returns) or TWINS.get(returns, returns)
     if is_property(node):

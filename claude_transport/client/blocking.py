@@ -74,7 +74,7 @@ class SyncTurn(SyncTurnBase[Message]):
         """
         return self._inner.is_open()
 
-    def result(self) -> ResultMessage:
+    def result(self, *, timeout: float | None = None) -> ResultMessage:
         """Wait for the result of the turn that this prompt had, or was folded into. Its messages need not be read for that. A result that
         reports a failure is returned, not raised: see `ResultMessage.raise_for_error()`.
 
@@ -82,8 +82,9 @@ class SyncTurn(SyncTurnBase[Message]):
             MissingResult: there will be none, because the prompt was cancelled or the conversation ended. `messages` holds
                 the last messages of the turn.
             ProcessError, ConnectionLost: there will be none, because the peer failed.
+            TimeoutError: `timeout` seconds have passed. The turn goes on: wait again, or call `interrupt()`.
         """
-        return self._loop.call(self._inner.result)
+        return self._loop.call(self._inner.result, timeout=timeout)
 
 
 class SyncQuery(SyncConversation[Message]):

@@ -128,15 +128,16 @@ class LoopThread:
         self._wake: Callable[[], object] = bool
         self._failure: BaseException | None = None
 
-    def call(self, func: Callable[[], Awaitable[T]]) -> T:
+    def call(self, func: Callable[[], Awaitable[T]], *, timeout: float | None = None) -> T:
         """Run `func()` in the event loop, wait for it, and return its result. A Ctrl-C in the wait cancels it, and is raised.
 
         Raises:
+            TimeoutError: it took longer than `timeout` seconds, and was cancelled.
             UsageError: code `usage.running_loop`: an event loop runs in the thread of the caller.
             TransportClosed: the event loop has ended, or ends during the call.
         """
         refuse_in_a_loop(self._name, self._instead)
-        job = _Job(func, backend=self._backend)
+        job = _Job(func if timeout is None else lambda: _limited(func, timeout), backend=self._backend)
         with self._lock:
             if self._over or self._stop.is_set():
                 raise TransportClosed(f"this {self._name} is closed")
@@ -196,6 +197,11 @@ class LoopThread:
         for job in left:
             job.cancel()
         await self._at_end()
+
+
+async def _limited(func: Callable[[], Awaitable[T]], timeout: float) -> T:
+    with anyio.fail_after(timeout):
+        return await func()
 
 
 def _wait(event: threading.Event) -> None:

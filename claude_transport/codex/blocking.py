@@ -50,18 +50,19 @@ class SyncCodexTurn(SyncTurnBase[CodexNotification]):
         """The answer so far: the last message of the model, as far as it came. Text that Codex says again is here once."""
         return self._inner.text
 
-    def result(self) -> CodexTurnResult:
+    def result(self, *, timeout: float | None = None) -> CodexTurnResult:
         """Wait until the turn ends. Its messages need not be read for that. A failed turn is returned, not raised.
 
-        The wait has no limit of its own: use `anyio.fail_after()`. When the line in which Codex says that the turn ended cannot be read, or
+        When the line in which Codex says that the turn ended cannot be read, or
         is too long, the wait ends when the session is closed or its process ends.
 
         Raises:
             ProcessError: the process ended before the turn did. `exit_code`, `signal` and `stderr_tail` say how.
             ConnectionLost, ProtocolError: the connection broke, or was cut in the middle of a line.
             MissingResult: the session was closed, and Codex did not say how the turn ended.
+            TimeoutError: `timeout` seconds have passed. The turn goes on: wait again, or call `interrupt()`.
         """
-        return self._loop.call(self._inner.result)
+        return self._loop.call(self._inner.result, timeout=timeout)
 
     def new_text(self) -> SyncIterator[str]:
         """Return an iterator over the text of the model, piece by piece. It takes the messages of the turn: do not iterate both.

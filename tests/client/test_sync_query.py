@@ -163,6 +163,16 @@ def test_an_exception_in_the_block_ends_the_process(fake_claude: MakeFake, backe
     assert is_gone(pids[0])
 
 
+def test_the_wait_for_a_result_has_a_limit_and_the_turn_goes_on(fake_claude: MakeFake, backend: Any) -> None:
+    with SyncQuery(transport_to(fake_claude(endless())), backend=backend) as query:
+        turn = query.send("Talk.")
+        with pytest.raises(TimeoutError):
+            turn.result(timeout=0.01)
+        assert turn.is_open()
+        assert query.interrupt() == ct.InterruptOutcome.ACKNOWLEDGED
+        assert turn.result(timeout=PATIENCE).is_error
+
+
 PROGRAM = """
 import sys, claude_transport as ct
 from claude_transport.client import SyncQuery
@@ -261,6 +271,9 @@ def test_every_public_method_has_a_twin_or_a_reason(there: type, here: type) -> 
             assert not hasattr(here, name)
             continue
         twin, own = getattr(here, name), getattr(there, name)
+        if name == "result":  # its twin has a time limit besides, because there is no cancel scope
+            assert [*inspect.signature(twin).parameters] == [*inspect.signature(own).parameters, "timeout"]
+            continue
         assert inspect.getdoc(twin) == inspect.getdoc(own)
         if callable(own):
             parameters = [list(inspect.signature(each).parameters.values()) for each in (own, twin)]

@@ -625,7 +625,7 @@ def test_a_redactor_makes_no_sense_without_scrubbing(tmp_path: Path) -> None:
 
 
 async def test_a_secret_in_several_fragments_is_never_in_the_file_and_the_tape_keeps_every_line(tmp_path: Path) -> None:
-    secret = "sk-ant-api03-" + "0123456789abcdef" * 4
+    secret = "sk-ant-api03-" + "GhIjKlMnOpQrStUv" * 4
     parts = [secret[at : at + 4] for at in range(0, len(secret), 4)]
     said = [
         {"type": "stream_event", "event": {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": part}}}
@@ -638,4 +638,4 @@ async def test_a_secret_in_several_fragments_is_never_in_the_file_and_the_tape_k
     taped = [json.loads(record.line) for record in Tape.read(path).records if record.dir == "out"]
     assert len(taped) == len(received)
     assert "".join(each["event"]["delta"]["text"] for each in taped[:-1]) == "The key is [secret] now and ever"
-    assert not any(part in path.read_text() for part in ("api0", "cdef", "0123"))
+    assert not any(part in path.read_text() for part in parts[:-1])
