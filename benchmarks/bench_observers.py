@@ -25,7 +25,7 @@ import anyio.lowlevel
 from claude_transport.inspection.live import LiveTimeline
 from claude_transport.observing.following import LocalObservation
 from claude_transport.protocol.framing import LineBlock
-from claude_transport.protocol.observation import LineLog, ObservedLine
+from claude_transport.protocol.observation import LineLog, ObservedLine, ScrubbedLog
 from claude_transport.protocol.redaction import Redactor
 
 USUAL = json.dumps({"type": "assistant", "message": {"content": [{"type": "text", "text": "some words of an answer " * 20}]}}).encode()
@@ -91,9 +91,13 @@ def watched_memory(line: bytes, at_once: int, kept: int) -> int:
     for _ in range(2 * kept // (len(line) + 1) // at_once):
         log.append("out", LineBlock.of([line] * at_once))
     for scrub in (True, False):
-        after = log.oldest - 1
+        seen = log.scrubbed() if scrub else log
+        after = seen.start(None)
         while after < log.last:
-            excerpt = log.take(after, scrub=scrub, max_bytes=65536)
+            if isinstance(seen, ScrubbedLog):
+                seen.unread(65536).run()
+                seen.share()
+            excerpt = seen.take(after, max_bytes=65536)
             excerpt.lines()
             excerpt.events()
             excerpt.share()

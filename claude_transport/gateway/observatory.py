@@ -147,10 +147,10 @@ class _SharedTimeline:
 
     async def _read_on(self) -> None:
         revision, last = self._live.revision, self._log.last  # what is said meanwhile is for the next time
-        while self._excerpt or self._follower.after < last:
-            excerpt = self._excerpt = self._excerpt or self._follower.take()  # a cancellation must not lose it
+        while self._excerpt or (self._follower.after < last and self._follower.has_more):
+            excerpt = self._excerpt = self._excerpt or await self._follower.take()  # a cancellation must not lose it
             if excerpt is None:
-                break
+                continue  # nothing of what was redacted can be shown yet
             lines = await lines_of(excerpt)
             await in_thread(partial(self._live.read, lines), then=self._has_read)
         if self._follower.at_end:

@@ -80,6 +80,8 @@ class FleetObservation(Observation):
             raise
         self._start, self._generation = anyio.current_time(), self._broker.generation
         self._reader = reader
+        if self._fragments is not None and reader.cursor:
+            self._fragments.miss()
         return reader
 
     async def _find_start(self) -> FleetReader:
@@ -131,6 +133,8 @@ class FleetObservation(Observation):
     def _skip(self, reader: FleetReader, entries: list[Entry]) -> None:
         """Note that entries were trimmed before they were read: at least as many lines are missing."""
         self._hear_rest()
+        if self._fragments is not None:
+            self._fragments.miss()
         count = entries[0].number - reader.cursor - 1
         self._add(note_of_skip(count), (reader.cursor + 1) * _LINES, "note")
         reader.cursor = entries[0].number - 1

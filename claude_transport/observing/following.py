@@ -16,7 +16,7 @@ import anyio.lowlevel
 import anyio.to_thread
 from anyio.lowlevel import RunVar
 
-from claude_transport.protocol.observation import Excerpt, Form, LineLog, ObservedLine
+from claude_transport.protocol.observation import Excerpt, Form, LineLog, ObservedLine, ScrubbedLog
 
 _EXCERPT_BYTES: Final = 64 * 2**10
 """Bytes of memory for the lines that an observer takes at a time."""
@@ -47,11 +47,11 @@ class Follower:
     """
 
     def __init__(self, log: LineLog, *, since: int | None, scrub: bool, pace: float = PACE) -> None:
-        self._log = log
-        self._scrub = scrub
+        self._source = log
+        self._log: LineLog = log.scrubbed() if scrub else log
         self._pace = pace
         self._rests = False
-        self.after: int = log.start(since)
+        self.after: int = self._log.start(since)
         """The position of the last line that was read."""
 
     @property
@@ -61,26 +61,40 @@ class Follower:
 
     @property
     def has_more(self) -> bool:
-        """True when there are lines to take at this moment."""
-        return self.after < self._log.last
+        """True when there may be lines to take at this moment. Those that wait for the end of a word are not among them."""
+        return self.after < self._log.last or (isinstance(self._log, ScrubbedLog) and self._log.lags)
 
-    def take(self) -> Excerpt | None:
-        """Return the lines that are there at this moment, or None when there are none."""
-        if not self.has_more:
-            return None
-        excerpt = self._log.take(self.after, scrub=self._scrub, max_bytes=_EXCERPT_BYTES)
-        self.after = excerpt.last
-        self._rests = self.after >= self._log.last
+    async def take(self) -> Excerpt | None:
+        """Return lines that are there at this moment, or None. Redacting bounds the wait. A cancellation loses nothing."""
+        if self.after >= self._log.last and isinstance(self._log, ScrubbedLog):
+            await _read_on(self._log)
+        excerpt = self._log.take(self.after, max_bytes=_EXCERPT_BYTES) if self.after < self._log.last else None
+        self.after = self.after if excerpt is None else excerpt.last
+        self._rests = not self.has_more
         return excerpt
 
     async def next(self) -> Excerpt | None:
         """Wait for lines and return them; None at the end of the session, which bounds the wait. A cancellation loses nothing."""
-        if self._rests:
-            self._rests = False
-            await anyio.sleep(self._pace)  # it has read everything: what follows at once comes together
-        while not (self.has_more or self._log.ended):
-            await change_of(self._log)
-        return self.take()
+        while not self.at_end:
+            if self._rests:
+                self._rests = False
+                await anyio.sleep(self._pace)  # it has read everything: what follows at once comes together
+            if not (self.has_more or self._source.ended):
+                await change_of(self._source)
+            if (excerpt := await self.take()) is not None:
+                return excerpt
+        return None
+
+
+async def _read_on(log: ScrubbedLog) -> None:
+    """Redact some of what no observer has seen. The work is bounded by its size."""
+    await anyio.lowlevel.checkpoint()
+    unread = log.unread(_EXCERPT_BYTES)
+    if unread.size > _AT_ONCE_BYTES or log.is_busy:
+        await in_thread(unread.run, unless=lambda: unread.size <= _AT_ONCE_BYTES and not log.is_busy)
+    else:
+        unread.run()
+    log.share()
 
 
 async def change_of(log: LineLog) -> None:

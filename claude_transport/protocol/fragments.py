@@ -15,6 +15,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from claude_transport.protocol.redaction import Redactor
+from claude_transport.secret_forms import SECRET
 
 FRAGMENT_FIELDS: Final = ("text", "thinking", "partial_json", "signature", "delta")
 """Fields of a delta that hold a fragment: those of Claude, and `delta` of Codex."""
@@ -23,6 +24,9 @@ _CLAUDE: Final = b'"content_block_delta"'
 _CODEX: Final = b'elta"'
 _ENDS: Final = (b'"content_block_stop"', b'"assistant"', b'"result"', b'"item/completed"', b'"turn/completed"')
 """One of them stands in each line after which no word of a text goes on."""
+
+_BEGINS: Final = (b'"content_block_start"', b'"message_start"', b'"item/started"')
+"""One of them stands in each line with which a text begins."""
 
 _CONTEXT_CHARS: Final = 512
 """Characters before a fragment that may tell what it is, such as `password: `."""
@@ -35,8 +39,14 @@ _MOST_CONTEXT_CHARS: Final = 16 * 2**10
 _MOST_HELD: Final = 64 * 2**10
 """Bytes of lines that wait for the end of a word. Then they are released as they are."""
 
+_MOST_LINES: Final = 1024
+"""Lines that wait, however short they are. A fragment is too long for this bound to be met before the one of bytes."""
+
 _MOST_TEXTS: Final = 64
 """Texts that are followed at the same time. Beyond that the oldest is forgotten."""
+
+_MOST_KEY: Final = 256
+"""Characters of the name of a text, which is made of ids. A hostile one may be as long as a line."""
 
 _Item = TypeVar("_Item")
 
@@ -81,9 +91,9 @@ def read_fragment(line: bytes) -> tuple[str, str] | None:
     if read.event is not None and read.event.delta is not None:
         delta = read.event.delta
         found = next((text for text in (delta.text, delta.thinking, delta.partial_json, delta.signature) if text is not None), None)
-        return None if found is None else (f"{read.parent_tool_use_id} {read.event.index}", found)
+        return None if found is None else (f"{read.event.index} {read.parent_tool_use_id}"[:_MOST_KEY], found)
     if read.params is not None and read.params.delta is not None and read.method.lower().endswith("delta"):
-        return f"{read.params.itemId} {read.method}", read.params.delta
+        return f"{read.method} {read.params.itemId}"[:_MOST_KEY], read.params.delta
     return None
 
 
@@ -104,25 +114,43 @@ class FragmentRedactor(Generic[_Item]):
     """Redacts the lines of a conversation in order. A fragment that ends in the middle of a word, or of a known secret, waits, and what
     follows waits with it.
 
-    `feed()` gives back each line once, with what the caller has given for it. At most 64 KiB wait. Call `rest()` at the end.
+    `feed()` gives back each line once, with what the caller has given for it. At most 64 KiB wait. Call `rest()` at the end, and `miss()`
+    where lines are missing.
     """
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self._held: deque[_Held[_Item]] = deque()
-        self._held_bytes = 0
         self._contexts: dict[str, str] = {}
+        self._in_midst = False
+        self._hidden_texts: set[str] = set()
+        self.held_bytes: int = 0
+        """Bytes of the lines that wait."""
+
+    def miss(self) -> None:
+        """Tell that lines before the next one are missing, after `rest()`. The first half of a secret may be among them.
+
+        So a text that goes on is hidden, until one begins or ends.
+        """
+        self._in_midst = True
+        self._hidden_texts.clear()
+        self._contexts.clear()
 
     def feed(self, item: _Item, line: bytes, *, received: bool = True) -> Iterator[tuple[_Item, bytes]]:
         """Take the next line, and yield those that can be shown. Only a line that was `received` can hold a fragment or end one."""
         found = read_fragment(line) if received else None
+        if found is not None and self._in_midst:
+            yield item, self._hidden(line, *found)
+            return
+        if received and self._in_midst and any(mark in line for mark in (*_BEGINS, *_ENDS)):
+            self._in_midst = False
         if found is None and not self._held:
             yield item, self._redactor.line(line)
             return
         key, text = found or ("", "")
         self._held.append(_Held(item, line, key, text))
-        self._held_bytes += len(line)
-        if (found is None and received and any(end in line for end in _ENDS)) or self._held_bytes > _MOST_HELD:
+        self.held_bytes += len(line)
+        if (found is None and received and any(end in line for end in _ENDS)) or self._is_full():
             yield from self.rest()
         elif found is not None:
             yield from self._release(self._closed())
@@ -130,6 +158,16 @@ class FragmentRedactor(Generic[_Item]):
     def rest(self) -> Iterator[tuple[_Item, bytes]]:
         """Yield everything that waits."""
         yield from self._release(len(self._held))
+
+    def _is_full(self) -> bool:
+        return self.held_bytes > _MOST_HELD or len(self._held) > _MOST_LINES
+
+    def _hidden(self, line: bytes, key: str, text: str) -> bytes:
+        """Return a line with the next fragment of a text whose beginning is missing. Only the first one shows that something was there."""
+        shown = "" if key in self._hidden_texts else SECRET
+        if len(self._hidden_texts) < _MOST_TEXTS:
+            self._hidden_texts.add(key)
+        return self._redactor.line(line, instead=_place_of(text, shown))
 
     def _closed(self) -> int:
         """Return how many of the lines that wait belong to no word that may go on."""
@@ -165,10 +203,10 @@ class FragmentRedactor(Generic[_Item]):
             self._redact(pieces, self._contexts.get(key, ""), released=sum(held.key == key for held in released))
         for _ in range(count):
             held = self._held.popleft()
-            self._held_bytes -= len(held.line)
+            self.held_bytes -= len(held.line)
             if held.key:
                 self._remember(held.key, held.text)
-            yield held.item, self._redactor.line(held.line, instead=_place_of(held))
+            yield held.item, self._redactor.line(held.line, instead=_place_of(held.text, held.shown) if held.key else None)
 
     def _redact(self, pieces: list[_Held[_Item]], context: str, *, released: int) -> None:
         """Set what the first `released` of the `pieces` show. They continue `context`; the others tell what they are."""
@@ -218,8 +256,8 @@ def _open_chars(text: str) -> int:
     return open_chars
 
 
-def _place_of(held: _Held[_Item]) -> Callable[[str, str], str | None] | None:
-    """Return what `Redactor.line()` asks for each string: the text to show for the fragment of this line; None for other lines."""
-    if not held.key or held.shown == held.text:
+def _place_of(said: str, shown: str) -> Callable[[str, str], str | None] | None:
+    """Return what `Redactor.line()` asks for each string: the text to show for the fragment of this line; None when that is as it is."""
+    if shown == said:
         return None
-    return lambda field, text: held.shown if field in FRAGMENT_FIELDS and text == held.text else None
+    return lambda field, text: shown if field in FRAGMENT_FIELDS and text == said else None

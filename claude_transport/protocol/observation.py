@@ -3,17 +3,24 @@
 The session appends blocks of lines as they are. An observer takes `Excerpt`s. Only then are the lines divided, redacted and encoded, once
 for all observers that follow. So the session pays for one append, however many watch. `observing` waits for new lines; `gateway` sends them
 over HTTP.
+
+Observers that may not see everything read a second log, `ScrubbedLog`. Lines come into it in their order, and when they can be shown: a
+fragment of a streamed text waits for the end of its word, or an observer would see a key in pieces.
 """
 
 from __future__ import annotations
 
 import re
+import threading
 from bisect import bisect_right
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain, groupby
 from typing import Any, Final, Literal, Self
 
 from claude_transport.errors import ConfigurationError, ReplayGap
+from claude_transport.protocol.fragments import FragmentRedactor
 from claude_transport.protocol.framing import LineBlock
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.protocol.server_sent_events import encode_event
@@ -118,6 +125,10 @@ class _Entry:
         return self.size + _OBJECT_BYTES * self.count
 
     @property
+    def lines(self) -> list[bytes]:
+        return bytes(self.block).split(b"\n")[: self.count]
+
+    @property
     def is_long(self) -> bool:
         return self.count > _MAX_LINES or (self.size > _MAX_BLOCK_BYTES and self.count > 1)
 
@@ -171,16 +182,15 @@ class _Made:
 class Excerpt:
     """Some lines that were taken from a `LineLog`, from the line behind `after` on.
 
-    `lines()` and `events()` redact and encode what no observer has asked for before. That takes time: much of it (`unmade()`) belongs into
+    `lines()` and `events()` make what no observer has asked for before. That takes time: much of it (`unmade()`) belongs into
     a thread. `share()` then keeps it for other observers.
     """
 
-    def __init__(self, entries: Sequence[_Entry], *, after: int, skipped: int, redactor: Redactor | None, made: _Made) -> None:
+    def __init__(self, entries: Sequence[_Entry], *, after: int, skipped: int, scrubs: bool, made: _Made) -> None:
         self._entries = entries
         self._after = after
         self._skipped = skipped
-        self._redactor = redactor
-        self._scrubs = redactor is not None
+        self._scrubs = scrubs
         self._made = made
         self._fresh: dict[tuple[int, Form], tuple[_Entry, Sequence[Any]]] = {}
         self.last: int = entries[-1].last if entries else after
@@ -222,10 +232,8 @@ class Excerpt:
         found = self._find(entry, "lines")
         if found is not None:
             return found
-        raw = bytes(entry.block).split(b"\n")[: entry.count]
-        redacted = raw if self._redactor is None or entry.direction == "note" else map(self._redactor.line, raw)
         made = [
-            ObservedLine(line, position=entry.first + place, t=entry.t, direction=entry.direction) for place, line in enumerate(redacted)
+            ObservedLine(line, position=entry.first + place, t=entry.t, direction=entry.direction) for place, line in enumerate(entry.lines)
         ]
         self._fresh[entry.first, "lines"] = entry, made
         return made
@@ -246,13 +254,15 @@ class LineLog:
         clock: returns seconds.
         redactor: makes the `Redactor` of observers that may not see everything, at the first use of one.
         max_bytes: the memory for lines. Older ones are forgotten. What is made of them for observers takes up to
-            twice as much again.
+            twice as much again, and redacted lines that differ up to once.
     """
+
+    _scrubs = False
 
     def __init__(self, *, clock: Callable[[], float], redactor: Callable[[], Redactor], max_bytes: int = DEFAULT_KEPT_BYTES) -> None:
         self._clock = clock
         self._make_redactor = redactor
-        self._redactor: Redactor | None = None
+        self._scrubbed: ScrubbedLog | None = None
         self._max_bytes = max_bytes
         self._start = clock()
         self._entries: list[_Entry] = []
@@ -279,14 +289,16 @@ class LineLog:
         """Add lines. They are not copied."""
         if self.ended:
             return
-        entry = _Entry(block, first=self.last + 1, t=self._clock() - self._start, direction=direction)
+        self._add(_Entry(block, first=self.last + 1, t=self._clock() - self._start, direction=direction))
+        if self._waiting:
+            self._wake()
+
+    def _add(self, entry: _Entry) -> None:
         self.last = entry.last
         self._entries.append(entry)
         self._size += entry.size
         if self._size > self._max_bytes:
             self._forget()
-        if self._waiting:
-            self._wake()
 
     def append_lines(self, direction: Direction, lines: Sequence[bytes]) -> None:
         """Add lines that have no newlines. Of an `OversizedLine` only the beginning is there."""
@@ -319,13 +331,23 @@ class LineLog:
         if since < self.oldest - 1:
             raise ReplayGap(f"the lines behind {since} are not kept any more: the oldest one is {self.oldest}. since=None begins there")
 
-    def take(self, after: int, *, scrub: bool, max_bytes: int) -> Excerpt:
+    def scrubbed(self) -> ScrubbedLog:
+        """Return the same lines for observers that may not see everything: one log for all of them."""
+        if self._scrubbed is None:
+            self._scrubbed = ScrubbedLog(self, self._make_redactor(), made=self._made, max_bytes=self._max_bytes)
+        return self._scrubbed
+
+    def take(self, after: int, *, max_bytes: int) -> Excerpt:
         """Return the lines behind `after`: those of at least one block, and for an observer not many more than `max_bytes`; or none.
 
         Lines that an observer has missed are told by a note.
         """
         skipped = max(0, self.oldest - 1 - after)
         after += skipped
+        return Excerpt(self.blocks(after, max_bytes), after=after, skipped=skipped, scrubs=self._scrubs, made=self._made)
+
+    def blocks(self, after: int, max_bytes: int) -> list[_Entry]:
+        """Return the kept blocks from the line behind `after` on: at least one, and not many more than `max_bytes`; or none."""
         self._divide(self._find(after))
         at = self._find(after)
         taken: list[_Entry] = []
@@ -335,7 +357,7 @@ class LineLog:
             taken.append(self._entries[at])
             size += self._entries[at].made_size
             at += 1
-        return Excerpt(taken, after=after, skipped=skipped, redactor=self._redactor_for(scrub), made=self._made)
+        return taken
 
     def _find(self, after: int) -> int:
         """Return the index of the block with the line behind `after`."""
@@ -358,13 +380,6 @@ class LineLog:
         if wake in self._waiting:
             self._waiting.remove(wake)
 
-    def _redactor_for(self, scrub: bool) -> Redactor | None:
-        if not scrub:
-            return None
-        if self._redactor is None:
-            self._redactor = self._make_redactor()
-        return self._redactor
-
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, []
         for wake in waiting:
@@ -382,8 +397,131 @@ class LineLog:
             self._forgotten = 0
 
 
+_Place = tuple[_Entry, int, bytes]
+"""A block, the place of one of its lines, and that line as it is."""
+
+_Released = tuple[_Place, bytes]
+"""A line that can be shown, redacted."""
+
+
+class ScrubbedLog(LineLog):
+    """The lines of another log, redacted, with their positions and times. A line is here as soon as it can be shown.
+
+    An observer that wants to read runs what `unread()` returns, and then calls `share()`. A fragment of a text whose beginning is not kept,
+    or was said before the first line, is hidden.
+    """
+
+    _scrubs = True
+
+    def __init__(self, source: LineLog, redactor: Redactor, *, made: _Made, max_bytes: int) -> None:
+        super().__init__(clock=lambda: 0.0, redactor=lambda: redactor, max_bytes=max_bytes)
+        self._source = source
+        self._made = made
+        self._redactor = redactor
+        self._fragments = self._behind_gap()
+        self._one_at_a_time = threading.Lock()
+        self._ready: deque[_Entry] = deque()
+        self._read = self.last = source.oldest - 1
+        self._has_read_end = False
+
+    @property
+    def lags(self) -> bool:
+        """True when `unread()` has something to do."""
+        return self._read < self._source.last or bool(self._ready) or self._source.ended != self.ended
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a thread redacts lines."""
+        return self._one_at_a_time.locked()
+
+    def start(self, since: int | None) -> int:
+        """Return the position behind which an observer begins, as `LineLog.start()`."""
+        if self._read < self._source.oldest - 1:
+            return self._source.start(since)  # what was redacted stands before a gap, and will be forgotten
+        if since is not None and since > self.last:
+            return self._source.start(since)
+        return super().start(since)
+
+    def unread(self, max_bytes: int) -> Unread:
+        """Return the next lines that were not redacted: those of at least one block, and not many more than `max_bytes`; or none."""
+        blocks = self._source.blocks(max(self._read, self._source.oldest - 1), max_bytes)
+        is_last = self._source.ended and (blocks[-1].last if blocks else self._read) == self._source.last
+        return Unread(self, blocks, is_last=is_last)
+
+    def size_of(self, blocks: Sequence[_Entry]) -> int:
+        """Return the bytes of lines in `blocks` that were not redacted, and of those that wait for them."""
+        size = sum(entry.size for entry in blocks if entry.first > self._read)
+        return size and size + self._fragments.held_bytes
+
+    def read(self, blocks: Sequence[_Entry], *, is_last: bool) -> None:
+        """Redact lines, in any thread. What another call has redacted is left out."""
+        with self._one_at_a_time:
+            for entry in blocks:
+                if entry.first > self._read:
+                    self._read_block(entry)
+            if is_last and not self._has_read_end:
+                self._put(self._fragments.rest())
+                self._has_read_end = True
+
+    def _read_block(self, entry: _Entry) -> None:
+        if entry.first > self._read + 1:
+            self._fragments = self._behind_gap()
+        feed = partial(self._fragments.feed, received=entry.direction == "out")
+        self._put(chain.from_iterable(feed((entry, place, line), line) for place, line in enumerate(entry.lines)))
+        self._read = entry.last
+
+    def _put(self, released: Iterable[_Released]) -> None:
+        self._ready.extend(_shown(entry, list(lines)) for entry, lines in groupby(released, key=_block_of))
+
+    def _behind_gap(self) -> FragmentRedactor[_Place]:
+        fragments: FragmentRedactor[_Place] = FragmentRedactor(self._redactor)
+        fragments.miss()
+        return fragments
+
+    def share(self) -> None:
+        """Let observers see what was redacted. For the thread that owns the log."""
+        ends = self._has_read_end
+        while self._ready:
+            entry = self._ready.popleft()
+            if entry.first != self.last + 1:  # what came before was too old when somebody looked: for observers it is missing, too
+                self._entries.clear()
+                self._forgotten = self._size = 0
+            self._add(entry)
+        self.ended = ends
+
+
 _GONE: Final[Any] = _Entry(LineBlock(b"", b"", 0, 0), first=0, t=0.0, direction="note")
 """Stands where a forgotten block was."""
+
+
+class Unread:
+    """Lines that a `ScrubbedLog` has not redacted yet. `run()` does that, in any thread; after another it changes nothing."""
+
+    def __init__(self, log: ScrubbedLog, blocks: Sequence[_Entry], *, is_last: bool) -> None:
+        self._log = log
+        self._blocks = blocks
+        self._is_last = is_last
+
+    @property
+    def size(self) -> int:
+        """The bytes of lines that are to be redacted at this moment."""
+        return self._log.size_of(self._blocks)
+
+    def run(self) -> None:
+        """Redact the lines."""
+        self._log.read(self._blocks, is_last=self._is_last)
+
+
+def _block_of(released: _Released) -> _Entry:
+    return released[0][0]
+
+
+def _shown(entry: _Entry, released: Sequence[_Released]) -> _Entry:
+    """Return lines of a block as observers see them: the block itself when that is the same."""
+    shown = [line if entry.direction == "note" else redacted for (_, _, line), redacted in released]
+    if len(shown) == entry.count and all(redacted is line for redacted, ((_, _, line), _) in zip(shown, released, strict=True)):
+        return entry
+    return _Entry(LineBlock.of(shown), first=entry.first + released[0][0][1], t=entry.t, direction=entry.direction)
 
 
 def _first_of(entry: _Entry) -> int:

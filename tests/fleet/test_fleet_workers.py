@@ -184,6 +184,29 @@ async def test_an_observer_sees_no_secret_that_comes_in_several_fragments(broker
     assert "".join(said) == "The key is [secret] nowadays"
 
 
+async def test_an_observer_that_begins_in_the_middle_of_a_secret_sees_no_half_of_it(broker: BrokerServer) -> None:
+    def event(kind: str, **fields: Any) -> bytes:
+        return msgspec.json.encode({"type": "stream_event", "event": {"type": kind, "index": 0, **fields}})
+
+    parts = ["The key is sk-ant-api03-01234567", "89abcdef", " and more", "another text "]
+    deltas = [event("content_block_delta", delta={"type": "text_delta", "text": part}) for part in parts]
+    lines = [event("content_block_start"), *deltas[:3], event("content_block_start"), deltas[3]]
+    async with serving(FleetWorker(broker.url, command=ECHO)):
+        transport = FleetTransport(broker.url, keep=100)
+        await transport.connect()
+        messages = transport.read_messages()
+        for line in lines:  # one by one, so that each is an entry of its own
+            await transport.write(line)
+            await read(messages, 1)
+        await transport.end_input()
+        whole = [line async for line in observe(broker.url, session=str(transport.session))]
+        third = [line.position for line in whole if line.direction == "out"][2]
+        seen = [line async for line in observe(broker.url, session=str(transport.session), since=third - 1)]
+        await transport.close()
+    rows = [msgspec.json.decode(line)["event"] for line in seen if line.direction == "out"]
+    assert "".join(row["delta"]["text"] for row in rows if "delta" in row) == "[secret]another text "
+
+
 async def test_an_observer_of_lines_that_are_not_kept_is_told(broker: BrokerServer) -> None:
     async with serving(FleetWorker(broker.url, command=ECHO)), FleetTransport(broker.url) as transport:
         messages = transport.read_messages()

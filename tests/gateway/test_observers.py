@@ -272,6 +272,45 @@ async def test_secrets_are_redacted_unless_the_grant_allows_them() -> None:
             assert (SECRET.encode() in seen) == (not grant.scrub)
 
 
+def delta(text: str) -> bytes:
+    event = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}
+    return json.dumps({"type": "stream_event", "event": event}).encode()
+
+
+def said(lines: list[ObservedLine]) -> str:
+    rows = [json.loads(line) for line in lines if line.direction == "out"]
+    return "".join(row["event"]["delta"]["text"] for row in rows if "delta" in row["event"])
+
+
+BEGIN = b'{"type":"stream_event","event":{"type":"content_block_start","index":0}}'
+FRAGMENTS = ["The key is ", "sk-ant-", "api03-0123456789", "abcdef0123456789", " now", "adays"]
+
+
+@pytest.mark.parametrize("scrub", [True, False])
+async def test_a_secret_in_several_fragments_is_removed_for_each_observer(scrub: bool) -> None:
+    async with scene() as stage:
+        token = stage.gateway.grant_observer(stage.session, scrub=scrub).token
+        async with stage.watch(token) as early:
+            for line in (BEGIN, *map(delta, FRAGMENTS)):
+                await stage.say(line)
+            seen = await some(early, 5)
+            assert said(seen) == ("The key is [secret]" if scrub else "".join(FRAGMENTS[:4]))
+            async with stage.watch(token, since=3) as late:
+                await stage.process.stream.aclose()
+                seen += [line async for line in early]
+                assert [bytes(line) async for line in late] == [bytes(line) for line in seen[3:]]
+        assert said(seen) == ("The key is [secret] nowadays" if scrub else "".join(FRAGMENTS))
+
+
+async def test_an_observer_whose_grant_comes_in_the_middle_of_a_secret_sees_no_half_of_it() -> None:
+    async with scene() as stage:
+        await stage.say(BEGIN, *map(delta, FRAGMENTS[:3]))
+        token = stage.gateway.grant_observer(stage.session).token
+        await stage.say(*map(delta, FRAGMENTS[3:]), BEGIN, delta("more "))
+        async with stage.watch(token) as watching:
+            assert said(await some(watching, 5)) == "[secret]more "
+
+
 async def test_only_so_many_observers_have_a_place() -> None:
     async with scene(limits=GatewayLimits(observers=2)) as stage:
         token = stage.gateway.grant_observer(stage.session).token

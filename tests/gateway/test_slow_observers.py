@@ -173,6 +173,25 @@ async def test_fifty_live_pages_share_each_change() -> None:
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("scrub", [True, False])
+async def test_a_live_page_shows_no_secret_that_comes_in_several_fragments(scrub: bool) -> None:
+    async with play() as scene, anyio.create_task_group() as tasks:
+        page = Observer(scene, scene.view("timeline", token=scene.gateway.grant_observer(scene.session, scrub=scrub).token))
+        tasks.start_soon(page.watch)
+        begin = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+        parts = ("The key is ", "sk-ant-", "api03-0123456789", "abcdef0123456789", " now", "adays ")
+        deltas = [{"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": part}} for part in parts]
+        for event in ({"type": "message_start", "message": {"id": "m1", "content": []}}, begin, *deltas):
+            await scene.exchange(json.dumps({"type": "stream_event", "event": event}).encode())
+            await anyio.sleep(1)  # the page reads each fragment by itself
+        await scene.process.stream.aclose()
+        await page.until(lambda: page.told_all is not None)
+        shown = "The key is [secret] nowadays" if scrub else "".join(parts).strip()
+        assert shown.encode() in page.data
+        assert (b"0123456789" in page.data) == (not scrub)
+        tasks.cancel_scope.cancel()
+
+
 async def test_a_page_that_knows_another_timeline_gets_all_of_this_one() -> None:
     async with play() as scene, anyio.create_task_group() as tasks:
         await scene.exchange(b'{"type":"assistant","n":1}')

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from typing import Any
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 import pytest
 
 import claude_transport
@@ -163,6 +166,131 @@ async def test_the_owner_chooses_whether_secrets_are_seen(scrub: bool) -> None:
     seen = b"\n".join(await some(observe(stage.transport, session=None), 2))
     assert (SECRET.encode() in seen, b"alice@" in seen) == (not scrub, not scrub)
     await stage.transport.close()
+
+
+def delta(text: str) -> bytes:
+    event = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}
+    return json.dumps({"type": "stream_event", "event": event}).encode() + b"\n"
+
+
+def said(lines: list[ObservedLine]) -> str:
+    rows = [json.loads(line) for line in lines if line.direction == "out"]
+    return "".join(row["event"]["delta"]["text"] for row in rows if "delta" in row["event"])
+
+
+BEGIN = b'{"type":"stream_event","event":{"type":"content_block_start","index":0}}\n'
+FRAGMENTS = ["The key is ", "sk-ant-", "api03-0123456789", "abcdef0123456789", " now", "adays"]
+
+
+@pytest.mark.parametrize("scrub", [True, False])
+async def test_a_secret_in_several_fragments_is_removed_for_each_observer(scrub: bool) -> None:
+    stage = Stage(scrub=scrub)
+    peer = await stage.connect()
+    early = observe(stage.transport, session=None)
+    seen: list[list[ObservedLine]] = [[], []]
+
+    async def watch(place: int, watching: Observation) -> None:
+        async for line in watching:
+            seen[place].append(line)
+
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch, 0, early)
+            for line in (BEGIN, *map(delta, FRAGMENTS)):
+                await peer.send(line)
+                await stage.read(1)
+                await anyio.lowlevel.checkpoint()
+            tasks.start_soon(watch, 1, observe(stage.transport, session=None))
+            await stage.transport.close()
+    for lines in seen:
+        assert [line.position for line in lines] == list(range(1, len(lines) + 1))
+        assert said(lines) == ("The key is [secret] nowadays" if scrub else "".join(FRAGMENTS))
+
+
+async def test_a_fragment_reaches_an_observer_with_the_end_of_its_word() -> None:
+    stage = Stage()
+    peer = await stage.connect()
+    watching = observe(stage.transport, session=None)
+    await peer.send(BEGIN + delta("one ") + delta("tw"))
+    await stage.read(3)
+    assert said(await some(watching, 2)) == "one "
+    await peer.send(delta("o "))
+    await stage.read(1)
+    assert said(await some(watching, 2)) == "two "
+    await stage.transport.close()
+
+
+async def test_an_observer_that_comes_in_the_middle_of_a_secret_sees_no_half_of_it() -> None:
+    stage = Stage()
+    peer = await stage.connect()
+    await peer.send(BEGIN + b"".join(map(delta, FRAGMENTS)))
+    await stage.read(7)
+    await stage.transport.close()
+    whole = await all_of(observe(stage.transport, session=None))
+    assert said(whole) == "The key is [secret] nowadays"
+    for since in range(1, 7):
+        seen = await all_of(observe(stage.transport, session=None, since=since))
+        assert [(line.position, bytes(line)) for line in seen] == [(line.position, bytes(line)) for line in whole[since:]]
+
+
+async def test_a_log_that_begins_in_the_middle_of_a_secret_shows_no_half_of_it() -> None:
+    stage = Stage(max_bytes=20_000)
+    peer = await stage.connect()
+    await peer.send(BEGIN + b"".join(map(delta, FRAGMENTS[:3])))
+    await stage.read(4)
+    await stage.transport.write("x" * 18_000)
+    await peer.send(b"".join(map(delta, FRAGMENTS[3:])) + BEGIN + delta("more "))
+    await stage.read(5)
+    await stage.transport.close()
+    seen = await all_of(observe(stage.transport, session=None, since=None))
+    assert seen[0].position > 4
+    assert said(seen) == "[secret]more "
+
+
+class Slow(Redactor):
+    """Waits in its first line until the test lets it go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = threading.Event()
+        self.go_on = threading.Event()
+
+    def line(self, line: bytes, **how: Any) -> bytes:
+        self.begun.set()
+        self.go_on.wait(30)
+        return super().line(line, **how)
+
+
+async def test_an_observer_that_is_cancelled_while_a_thread_redacts_loses_nothing(anyio_backend_name: str) -> None:
+    slow = Slow()
+    log = LineLog(clock=anyio.current_time, redactor=lambda: slow)
+    log.append_lines("out", [BEGIN[:-1], *(delta(part)[:-1] for part in FRAGMENTS), b'{"event":{},"text":"%s"}' % (b"x" * 10_000)])
+    log.end()
+    watching = LocalObservation(log, since=0, scrub=True)
+    with anyio.fail_after(30):
+        if anyio_backend_name == "asyncio":  # no scope of anyio shields from this one
+            task = asyncio.ensure_future(anext(watching))
+            await anyio.to_thread.run_sync(slow.begun.wait)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        else:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(anext, watching)
+                await anyio.to_thread.run_sync(slow.begun.wait)
+                tasks.cancel_scope.cancel()
+                slow.go_on.set()
+        seen: list[ObservedLine] = []
+        async with anyio.create_task_group() as tasks:
+
+            async def read() -> None:
+                seen.extend([line async for line in watching])
+
+            tasks.start_soon(read)
+            await anyio.lowlevel.checkpoint()
+            slow.go_on.set()
+    assert [line.position for line in seen] == list(range(1, log.last + 1))
+    assert said(seen) == "The key is [secret] nowadays"
 
 
 async def test_a_long_line_is_redacted_too() -> None:

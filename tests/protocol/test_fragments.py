@@ -121,6 +121,49 @@ def test_no_more_than_a_word_waits_and_never_more_than_the_bound() -> None:
     assert waiting > 1000
 
 
+@pytest.mark.parametrize("field", ["text", "partial_json"])
+def test_behind_a_gap_the_rest_of_a_text_is_hidden_and_the_next_text_is_seen(field: str) -> None:
+    redactor: FragmentRedactor[int] = FragmentRedactor(REDACTOR)
+    redactor.miss()
+    rest = [delta(part, field=field) for part in ("0123456789abcdef", " and the other", " horse")]
+    begin = {"type": "stream_event", "event": {"type": "content_block_start", "index": 0}}
+    lines = [*rest, {"type": "keep_alive"}, begin, delta("a new text ", field=field), STOP]
+    out = [line for number, message in enumerate(lines) for line in redactor.feed(number, json.dumps(message).encode())]
+    assert [number for number, _ in out] == list(range(len(lines)))
+    shown = [json.loads(line) for _, line in out]
+    assert text_of(shown[:3], field=field) == "[secret]"
+    assert shown[3:] == lines[3:]
+
+
+def test_behind_a_gap_the_end_of_a_text_ends_what_is_hidden() -> None:
+    redactor: FragmentRedactor[int] = FragmentRedactor(REDACTOR)
+    redactor.miss()
+    lines = [delta("half"), STOP, delta("whole ")]
+    out = [json.loads(line) for number, message in enumerate(lines) for _, line in redactor.feed(number, json.dumps(message).encode())]
+    assert text_of(out) == "[secret]whole "
+
+
+def test_not_many_lines_wait_however_short_they_are() -> None:
+    redactor: FragmentRedactor[int] = FragmentRedactor(REDACTOR)
+    assert not [*redactor.feed(0, json.dumps(delta("a wo")).encode())]
+    released = next(number for number in range(1, 10_000) if [*redactor.feed(number, b"{}")])
+    assert released <= 1024
+    assert redactor.held_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"method": "item/agentMessage/delta", "params": {"itemId": "i" * 10**6, "delta": "a"}},
+        {"event": {"delta": {"text": "a"}}, "type": "content_block_delta", "parent_tool_use_id": "i" * 10**6},
+    ],
+)
+def test_the_name_of_a_text_is_short_however_long_its_id_is(message: dict[str, Any]) -> None:
+    found = read_fragment(json.dumps(message).encode())
+    assert found is not None
+    assert len(found[0]) < 1000
+
+
 @pytest.mark.parametrize(
     "line",
     [b"", b"not JSON with content_block_delta", b'{"event":{"delta":7}}', b'"content_block_delta"', b'{"method":"a/delta","params":[]}'],
