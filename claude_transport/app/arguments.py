@@ -740,6 +740,29 @@ MANUAL: Final[Mapping[str, Manual]] = {
             _INTERRUPTED,
         ),
     ),
+    "wire": Manual(
+        summary="report what claude says that this library does not know",
+        description="`wire check` holds a scripted conversation with a claude, in a clean world and against an API in this program, or "
+        "reads a TAPE. It prints a line for each thing that is unknown, missing or of another type than the schemas of the wire say: the "
+        "kind, how often, the direction, the message, the path, the type. `wire schema` prints the JSON Schema of one direction.",
+        examples=(
+            "claude-transport wire check",
+            "claude-transport wire check tape.ndjson --json",
+            'claude -p --verbose --output-format stream-json "Hello" | claude-transport wire check -',
+            "claude-transport wire schema --direction in > in.json",
+        ),
+        environment=(
+            ("CLAUDE_CLI_PATH", "the claude to check without --claude-binary; else PATH and the usual places are searched"),
+            _TRACEBACK,
+        ),
+        files=(("the tape", "it is only read"), ("a temporary directory", "the home of the claude that is checked; removed at the end")),
+        exit_codes=(
+            ("0", "nothing differs, or the schema was printed"),
+            ("1", "something differs, the conversation did not come to its end, or the output could not be written"),
+            ("2", "nothing was checked (usage, configuration, no claude, the file is no tape and no lines of JSON)"),
+            _INTERRUPTED,
+        ),
+    ),
     "mcp-bridge": Manual(
         summary="a stdio MCP server with the tools of another program; claude starts it",
         description="Pass every MCP message from stdin to a BridgeHost in another program, and its answers to stdout, until stdin ends. "
@@ -918,6 +941,39 @@ COMMANDS: Final = (
                 help="1 plays in the recorded time, 2 in half of it, 0 as fast as the host allows",
             ),
             _backend(),
+        ],
+    ),
+    Command(
+        "wire",
+        [
+            Place(
+                "action",
+                metavar="check|schema",
+                type=click.Choice(("check", "schema")),
+                help="what to do: check a claude, or print a schema",
+            ),
+            Place(
+                "tape",
+                metavar="[TAPE]",
+                required=False,
+                shell_complete=_FILES,
+                help="a tape to check, or a file with what claude printed, as lines of JSON; `-` reads stdin",
+            ),
+            _option("--claude-binary", metavar="PATH", help="the claude to check (default: CLAUDE_CLI_PATH, else search for it)"),
+            _choice(
+                "--direction",
+                ("in", "out"),
+                default="out",
+                help="the lines of a host (in) or of claude (out): for a file that is no tape, and for `wire schema`",
+            ),
+            _option(
+                "--cli-version",
+                metavar="VERSION",
+                help="the version of claude, which chooses the schemas (default: the one that claude or the tape names, else the newest)",
+            ),
+            _switch("--json", help="print the report as one JSON object"),
+            _backend(),
+            _option("--timeout", **_SECONDS, default=240.0, metavar="SECONDS", help="stop the conversation after this time"),
         ],
     ),
     Command(

@@ -22,6 +22,7 @@ from typing import Final
 import anyio
 import msgspec
 
+from claude_transport.app.clean_world import isolated_options
 from claude_transport.app.event_loop import run_interruptibly, run_on
 from claude_transport.app.failures import describe_failure, hints_for, remedy_for, told
 from claude_transport.app.terminal import Look, Output, choose_look, json_for_terminals, visible
@@ -57,8 +58,6 @@ from claude_transport.transports.subprocess import SubprocessTransport
 TESTED_VERSION: Final = NEWEST_CLI
 """The newest CLI that this library was tested with."""
 ANSWER: Final = "The checkup has been answered."
-HARMLESS: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT")
-"""The inherited variables that a program needs to run. They hold no secret."""
 
 
 def run(args: SimpleNamespace) -> int:
@@ -510,27 +509,10 @@ class Checkup:
         # a short name: the CLI puts a socket under TMPDIR, and the path of a socket holds about a hundred bytes
         with tempfile.TemporaryDirectory(prefix="ct-", ignore_cleanup_errors=True) as folder:
             async with FakeMessagesAPI(replies.text(ANSWER, times=None)) as api:
-                yield self._isolated(Path(folder), api), lambda: bool(api.conversation)
-
-    def _isolated(self, folder: Path, api: FakeMessagesAPI) -> ClaudeOptions:
-        places = {name: folder / name for name in ("home", "config", "project", "t")}
-        for place in places.values():
-            place.mkdir()
-        home, temporary = str(places["home"]), str(places["t"])
-        inherited = {name: os.environ[name] for name in HARMLESS if os.environ.get(name)}
-        homes = {"HOME": home, "USERPROFILE": home, "APPDATA": home, "LOCALAPPDATA": home}
-        temporaries = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), temporary)
-        return ClaudeOptions(
-            cli_path=self._cli_path,
-            cwd=places["project"],
-            config_dir=places["config"],
-            env_mode="exact",
-            env={**inherited, **(homes if sys.platform == "win32" else {"HOME": home}), **temporaries, **api.environment()},
-            setting_sources=(),
-            max_retries=0,
-            include_partial_messages=True,
-            no_session_persistence=True,
-        )
+                options = isolated_options(
+                    self._cli_path, Path(folder), api, max_retries=0, include_partial_messages=True, no_session_persistence=True
+                )
+                yield options, lambda: bool(api.conversation)
 
 
 _LABEL: Final = 14

@@ -99,8 +99,23 @@ def _run_with_click(argv: Sequence[str]) -> int:
         return report_failure(error, verbose=getattr(args, "verbose", False))
 
 
+def _find_command_for_tapes(name: str) -> Callable[[SimpleNamespace], int]:
+    match name:
+        case "inspect":
+            from claude_transport.app.inspect_tape import run
+        case "record":
+            from claude_transport.app.ask import run_recorded as run
+        case "replay":
+            from claude_transport.app.replay import run
+        case _:
+            from claude_transport.app.wire import run
+    return run
+
+
 def _find_command(name: str) -> Callable[[SimpleNamespace], int]:
     match name:
+        case "inspect" | "record" | "replay" | "wire":
+            return _find_command_for_tapes(name)
         case "doctor":
             from claude_transport.app.doctor import run
         case "serve":
@@ -111,12 +126,6 @@ def _find_command(name: str) -> Callable[[SimpleNamespace], int]:
             from claude_transport.app.sessions import run
         case "watch":
             from claude_transport.app.watch import run
-        case "inspect":
-            from claude_transport.app.inspect_tape import run
-        case "record":
-            from claude_transport.app.ask import run_recorded as run
-        case "replay":
-            from claude_transport.app.replay import run
         case "mcp-bridge":
             from claude_transport.app.mcp_bridge import run
         case "bench":

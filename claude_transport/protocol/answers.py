@@ -387,6 +387,8 @@ class ModelSpending(Part, rename="camel", frozen=True, kw_only=True):
     provider: str | None = None
     cost_basis: str | None = None
     """`list` when the cost was computed from list prices."""
+    cache_creation_ephemeral_5m_input_tokens: int | None = field(name="cacheCreationEphemeral5mInputTokens", default=None)
+    cache_creation_ephemeral_1h_input_tokens: int | None = field(name="cacheCreationEphemeral1hInputTokens", default=None)
 
 
 class SessionSpending(Part, frozen=True, kw_only=True):
@@ -501,6 +503,13 @@ class SandboxInfo(Answer, frozen=True, kw_only=True):
     excluded_commands: tuple[str, ...] = ()
     restrictions: dict[str, Any] = field(default_factory=dict)
     dependencies: dict[str, Any] = field(default_factory=dict)
+    enabled_in_settings: bool | None = None
+    overrides_locked: bool | None = None
+    policy_origins: tuple[Any, ...] = ()
+    auto_allow_available: bool | None = None
+    no_sandbox_allowed: bool | None = None
+    unsandboxed_fallback: bool | None = None
+    setting_sources: Any = None
 
 
 # Answers about the session as a whole.
@@ -615,12 +624,22 @@ class SettingsSource(Part, frozen=True, kw_only=True):
     settings: dict[str, Any] = field(default_factory=dict)
 
 
-class AppliedSettings(Part, frozen=True, kw_only=True):
-    """The model, effort and advisor that the session uses now, after the settings of all sources were merged. A part of `SettingsInfo`."""
+class AppliedSettings(Part, rename="camel", frozen=True, kw_only=True):
+    """The model, effort and advisor that the session uses now, after the settings of all sources were merged. A part of `SettingsInfo`. A
+    field is None when the CLI does not report it.
+    """
 
     model: str | None = None
     effort: str | None = None
     advisor: Any = None
+    ultracode: bool | None = None
+    ultracode_requested: bool | None = None
+    ultracode_available: bool | None = None
+    ultrathink_available: bool | None = None
+    outside_file_tool_reads_blocked: bool | None = None
+    outside_file_tool_writes_blocked: bool | None = None
+    outside_blocks_count_launch_folders_only: bool | None = None
+    launch_env_left_own_files_in_place: bool | None = None
 
 
 class SettingsInfo(Answer, frozen=True, kw_only=True):
@@ -717,6 +736,7 @@ class MemoryInfo(Answer, frozen=True, kw_only=True):
     folders: tuple[MemoryFolder, ...] = ()
     memories: tuple[Any, ...] = ()
     auto_memory: dict[str, Any] = field(default_factory=dict)
+    auto_dream: dict[str, Any] | None = None
 
 
 # Answers about running turns, queued messages and background tasks.

@@ -113,6 +113,16 @@ class InitializationInfo(Answer, frozen=True, kw_only=True):
     not_honoured, …
     """
     analytics_disabled: bool | None = None
+    sandbox_enabled: bool | None = None
+    user_output_styles_dir: str | None = None
+    feedback_mode: dict[str, Any] | None = None
+    hooks_when_unanswered_kept: int | None = None
+    other_hook_ask_outranks_host: bool | None = None
+    remote_control_available: bool | None = None
+    remote_control_auto_enable: bool | None = None
+    remote_control_auto_on_by_default: bool | None = None
+    remote_control_auto_connect_default: bool | None = None
+    ide_rc_auto_enable_gate: bool | None = None
 
 
 class PermissionRule(Part, rename="camel", frozen=True, kw_only=True):
@@ -172,6 +182,7 @@ class CanUseTool(InboundBody, tag="can_use_tool", frozen=True, kw_only=True):
     default_to_no: bool | None = None
     suppress_always_allow_rule: bool | None = None
     classifier_approvable: bool | None = None
+    server_policy_ask_only: bool | None = None
 
 
 class HookCallback(InboundBody, tag="hook_callback", frozen=True, kw_only=True):

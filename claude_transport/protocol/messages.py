@@ -74,6 +74,7 @@ class AssistantMessage(Message, tag_field="type", tag="assistant", frozen=True, 
     thinking_display: str | None = None
     local_command_source: str | None = None
     local_command_run: dict[str, Any] | None = None
+    is_meta: bool | None = None
 
     @property
     def content(self) -> tuple[ContentBlock, ...]:
@@ -241,6 +242,7 @@ class ResultMessage(Message, tag_field="type", tag="result", frozen=True, kw_onl
     model_usage: dict[str, ModelUsage] = field(name="modelUsage", default_factory=dict)
     permission_denials: tuple[PermissionDenial, ...] = ()
     result_index: int | None = None
+    begun_message_ids: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
     structured_output: Any = None
     terminal_reason: str | None = None
@@ -566,6 +568,7 @@ class InitMessage(SystemMessage, frozen=True, kw_only=True):
     analytics_disabled: bool | None = None
     product_feedback_disabled: bool | None = None
     served_by_anthropic: bool | None = None
+    sandbox_enabled: bool | None = None
     per_turn_effort_active: bool | None = None
     ultrathink_available: bool | None = None
     ultrathink_typed_raises: bool | None = None
@@ -664,6 +667,7 @@ class ThinkingTokens(SystemMessage, frozen=True, kw_only=True):
     subtype: str = "thinking_tokens"
     estimated_tokens: int = 0
     estimated_tokens_delta: int = 0
+    user_message_uuid: str | None = None
 
 
 class LocalCommandOutput(SystemMessage, frozen=True, kw_only=True):
