@@ -68,6 +68,7 @@ CLI_WHEELS = {"2.1.92": "0.1.56", "2.1.191": "0.2.110", "2.1.257": "0.2.150", "2
 OLDEST_CLI = next(iter(CLI_WHEELS))
 CODEX_TESTS = "tests/codex"
 E2E_TESTS = ("tests/e2e", "tests/launch/test_real_cli_flags.py")
+WIRE_TESTS = "tests/e2e/test_wire_check.py"
 # The core: no process, no network, no event loop of a transport.
 CORE_TESTS = ("tests/protocol", "tests/launch", "tests/test_backoff.py", "tests/test_printable.py", "tests/test_floors.py")
 
@@ -136,6 +137,20 @@ def fetch_acp_agent(session: nox.Session) -> Path:
         )
         partial.replace(folder)
     return folder / "node_modules" / "@agentclientprotocol" / "claude-agent-acp" / "dist" / "index.js"
+
+
+# A validator of JSON Schema in another language, with which ours is compared.
+AJV_VERSION = "8.20.0"
+
+
+def fetch_ajv(session: nox.Session) -> Path:
+    """Return the folder in which npm installed ajv; let it do so if the folder is not in nox's cache."""
+    folder = session.cache_dir / "ajv" / AJV_VERSION
+    if not folder.exists():
+        partial = empty_folder(folder.with_name(f"{AJV_VERSION}.partial"))  # what was interrupted must not look complete
+        npm(session, "install", "--silent", "--ignore-scripts", "--no-audit", "--no-fund", f"--prefix={partial}", f"ajv@{AJV_VERSION}")
+        partial.replace(folder)
+    return folder
 
 
 def empty_folder(folder: Path) -> Path:
@@ -239,7 +254,9 @@ def e2e(session: nox.Session) -> None:
 @nox.session(venv_backend="none", requires=["checks"])
 def e2e_old(session: nox.Session) -> None:
     """At most forty of them, which show differences between versions, on the oldest supported CLI, and some on the oldest Codex."""
-    run_pytest(session, *E2E_TESTS, "-m", "version_sensitive", "--claude-binary", str(fetch_cli(session, OLDEST_CLI)))
+    oldest = str(fetch_cli(session, OLDEST_CLI))
+    run_pytest(session, *E2E_TESTS, "-m", "version_sensitive", "--claude-binary", oldest)
+    run_pytest(session, WIRE_TESTS, "-m", "e2e and not nightly", "--claude-binary", oldest)
     if sys.platform in CODEX_PACKAGES:
         run_pytest(session, CODEX_TESTS, "-m", "codex_versions", "--codex-binary", str(fetch_codex(session, OLDEST_CODEX)))
 
@@ -264,13 +281,16 @@ def codex_versions(session: nox.Session) -> None:
 @nox.session(venv_backend="none", requires=["checks"])
 def tests(session: nox.Session) -> None:
     """Every other test, without those for `nightly`, on the Python that runs nox."""
-    run_pytest(session, "-m", "not e2e and not nightly")
+    # With "=": pytest would take a path of its own for a file of tests, as long as it has not read the options of tests/conftest.py.
+    run_pytest(session, "-m", "not e2e and not nightly", f"--ajv={fetch_ajv(session)}")
 
 
 @nox.session(venv_backend="none", requires=["checks"], default=False)
 def nightly(session: nox.Session) -> None:
-    """The tests that repeat another one with other parameters or on another event loop; CI leaves them out."""
-    run_pytest(session, "-m", "nightly")
+    """The tests that repeat another one with other parameters or on another event loop, and the wire of other versions of the CLI."""
+    run_pytest(session, "-m", "nightly", f"--ajv={fetch_ajv(session)}")
+    for version in CLI_WHEELS:
+        run_pytest(session, WIRE_TESTS, "-m", "e2e", "--claude-binary", str(fetch_cli(session, version)))
 
 
 @nox.session(python=PYTHONS, default=False)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import sys
 import types
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -20,8 +21,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import msgspec
-import wire_tables as tables
-from wire_tables import Optional
 
 from claude_transport.launch.features import find_feature, parse_version
 from claude_transport.protocol import hooks
@@ -34,6 +33,11 @@ from claude_transport.protocol.control import (
 )
 from claude_transport.protocol.envelope import FALLBACK_TAG, HIDDEN, Message
 from claude_transport.protocol.messages import SYSTEM_SUBTYPES, SystemMessage, UserContent, UserMessage
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import wire_tables as tables
+from wire_tables import Optional
 
 __all__ = ["DOCUMENTS", "main", "render"]
 
@@ -277,8 +281,9 @@ class Document:
         found = find_feature(feature)
         if found is None or self.end is None or older(found.since, self.end):
             return True
-        first, last = parse_version(found.lacked_by), parse_version(self.end)
-        return found.is_loud and first is not None and last is not None and first[2] + 1 < last[2]
+        *_, lacking = parse_version(found.lacked_by) or (0,)  # the versions between this one and the first with it may have it
+        *_, end = parse_version(self.end) or (0,)
+        return lacking + 1 < end
 
     # -- classes
 

@@ -17,7 +17,7 @@ KEYWORDS: Final = frozenset(
     {"$schema", "$id", "$defs", "$ref", "title", "description"}
     | {"type", "const", "properties", "required", "additionalProperties", "items", "allOf", "anyOf", "if", "then"}
 )
-"""The keywords that the walker knows. A schema with another one would be judged wrongly."""
+"""The keywords that the walker knows. `allOf`, `if`, `then` and `const` only choose by a tag; nothing else is read from them."""
 
 _EVERYTHING: Final = frozenset({"*"})
 """Stands for the names of all properties: the schema describes each, or none by its name."""
@@ -43,6 +43,7 @@ class Walker:
     def __init__(self, document: Schema) -> None:
         self._document = document
         self._definitions: Mapping[str, Schema] = document["$defs"]
+        self._choices: dict[int, tuple[str, dict[str, Schema]]] = {}
 
     def knows(self, definition: str) -> bool:
         """Return whether the document has a definition of this name."""
@@ -71,8 +72,6 @@ class Walker:
         if allowed is not None and not any(_is_a(value, name) for name in _names(allowed)):
             found.append(Difference("type", path, " or ".join(_names(allowed)), type_of(value)))
             return _EVERYTHING
-        if "const" in schema and (value != schema["const"] or type_of(value) != type_of(schema["const"])):
-            found.append(Difference("type", path, repr(schema["const"]), type_of(value)))
         if isinstance(value, dict):
             known = _joined(known, self._apply_to_object(schema, value, path, found))
         elif isinstance(value, list) and "items" in schema:
@@ -80,7 +79,9 @@ class Walker:
                 self._visit(schema["items"], item, f"{path}[]", found)
         if "anyOf" in schema:
             known = _joined(known, self._apply_best(schema["anyOf"], value, path, found))
-        return _joined(known, self._apply_all(schema.get("allOf", ()), value, path, found))
+        if "allOf" in schema:
+            known = _joined(known, self._apply_choice(schema["allOf"], value, path, found))
+        return known
 
     def _apply_to_object(self, schema: Schema, value: dict[str, Any], path: str, found: list[Difference]) -> frozenset[str] | None:
         described: Mapping[str, Schema] | None = schema.get("properties")
@@ -115,25 +116,27 @@ class Walker:
             yield from self._types_of(self._definitions[schema["$ref"].removeprefix("#/$defs/")])
         yield from _names(schema.get("type", ()))
 
-    def _apply_all(self, parts: Sequence[Schema], value: Any, path: str, found: list[Difference]) -> frozenset[str] | None:
-        """Compare with all parts. A list of `if` and `then` chooses by a tag: a tag that none of them has is unknown."""
-        known: frozenset[str] | None = None
-        tag = next((name for part in parts if "if" in part for name in part["if"]["required"]), None)
-        chosen = tag is None
-        for part in parts:
-            if "if" not in part:
-                known = _joined(known, self._apply(part, value, path, found))
-            elif isinstance(value, dict) and not self._differs(part["if"], value):
-                chosen = True
-                known = _joined(known, self._apply(part["then"], value, path, found))
-        if not chosen and isinstance(value, dict) and isinstance(value.get(tag), str):
-            found.append(Difference("unknown", _below(path, str(tag)), "", repr(value[tag][:_OF_A_NAME])))
-        return known if chosen else _EVERYTHING
+    def _apply_choice(self, choices: Sequence[Schema], value: Any, path: str, found: list[Difference]) -> frozenset[str] | None:
+        """Compare an object with the choice that its tag names. A tag that none of them has is unknown."""
+        if not isinstance(value, dict):
+            return None
+        key = id(choices)  # the document lives as long as the walker
+        if key not in self._choices:
+            self._choices[key] = _read_choices(choices)
+        tag, by_name = self._choices[key]
+        name = value.get(tag)
+        if not isinstance(name, str):
+            return _EVERYTHING
+        if name not in by_name:
+            found.append(Difference("unknown", _below(path, tag), "", repr(name[:_OF_A_NAME])))
+            return _EVERYTHING
+        return self._apply(by_name[name], value, path, found)
 
-    def _differs(self, schema: Schema, value: Any) -> bool:
-        tried: list[Difference] = []
-        self._apply(schema, value, "", tried)
-        return any(one.kind != "unknown" for one in tried)
+
+def _read_choices(choices: Sequence[Schema]) -> tuple[str, dict[str, Schema]]:
+    """Return the tag by which these parts choose, and what each of its values stands for."""
+    (tag,) = {name for part in choices for name in part["if"]["required"]}
+    return tag, {part["if"]["properties"][tag]["const"]: part["then"] for part in choices}
 
 
 def type_of(value: Any) -> str:
