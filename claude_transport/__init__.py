@@ -88,6 +88,7 @@ _load, __dir__, __all__ = lazy_names(
         "observing",
         "one_shot",
         "pool",
+        "schema",
         "testing",
         "transports",
         "wrappers",

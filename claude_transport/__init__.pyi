@@ -17,6 +17,7 @@ from claude_transport import messages as messages
 from claude_transport import observing as observing
 from claude_transport import one_shot as one_shot
 from claude_transport import pool as pool
+from claude_transport import schema as schema
 from claude_transport import testing as testing
 from claude_transport import transports as transports
 from claude_transport import wrappers as wrappers

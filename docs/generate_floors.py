@@ -42,6 +42,7 @@ WORDS: Mapping[str, str] = {
     "transport": "the contract, clause by clause",
     "messages": "their names",
     "hooks": "their names",
+    "schema": "of the wire",
     "sessions": "stored ones",
     "control": "their names",
     "alarm": "calls at a time",

@@ -749,7 +749,7 @@ MANUAL: Final[Mapping[str, Manual]] = {
             "claude-transport wire check",
             "claude-transport wire check tape.ndjson --json",
             'claude -p --verbose --output-format stream-json "Hello" | claude-transport wire check -',
-            "claude-transport wire schema --direction in > in.json",
+            "claude-transport wire schema --direction in --cli-version 2.1.257",
         ),
         environment=(
             ("CLAUDE_CLI_PATH", "the claude to check without --claude-binary; else PATH and the usual places are searched"),

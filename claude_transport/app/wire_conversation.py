@@ -232,14 +232,17 @@ class _Host:
                     self._lines.append(("out", bytes(line)))
                     await self._take(line)
         except ClaudeTransportError as error:  # what was said until then is worth a look
-            if not self.is_ending:  # a turn that failed gives the whole process a code that is not 0
-                self._left.append(f"claude ended: {error}")
-        finally:
-            self.ended.set()
-            self._result.set()
-            self._begun.set()
-            for answer in self._answers.values():
-                answer.set()
+            self._end(error)
+        else:
+            self._end(None)
+
+    def _end(self, error: ClaudeTransportError | None) -> None:
+        """Let go of everything that waits for claude, which has ended."""
+        if not self.is_ending and not self.ended.is_set():  # a turn that failed gives the whole process a code that is not 0
+            self._left.append(f"claude ended: {error or 'its output is at its end'}")
+        self.ended.set()
+        for waiting in (self._result, self._begun, *self._answers.values()):
+            waiting.set()
 
     async def _take(self, line: bytes) -> None:
         try:
@@ -281,9 +284,14 @@ class _Host:
     async def _write(self, line: bytes) -> None:
         if not self.ended.is_set():
             self._lines.append(("in", line.rstrip(b"\n")))
-            await self._transport.write(line)
+            try:
+                await self._transport.write(line)
+            except ClaudeTransportError as error:
+                self._end(error)
 
     async def _wait(self, event: anyio.Event, seconds: float, what: str) -> None:
+        if self.ended.is_set():
+            return
         with anyio.move_on_after(seconds):
             await event.wait()
             return
