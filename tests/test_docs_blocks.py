@@ -31,8 +31,8 @@ from claude_transport.testing.conformance import media
 
 PROJECT = Path(__file__).parent.parent
 LANGUAGES = frozenset({"python", "bash", "sh", "shell", "console", "toml", "yaml", "json"})
-OTHER_FENCES = frozenset({"text"})
-"""What a program prints. Directives, which begin with a brace, include files that other tests run."""
+OTHER_FENCES = frozenset({"text", "js"})
+"""What a program prints, and what tests/schema/test_ajv.py does in JavaScript. Directives, which begin with a brace, include files that other tests run."""
 
 rehearsed_claude = load_file(PROJECT / "examples" / "first_conversation.py", "rehearsal_of_the_blocks").rehearsed_claude
 
@@ -91,6 +91,7 @@ CI, BENCH, NETWORK, SERVER = (
     "It installs packages from an index.",
     "It serves until a signal. test_docs_pages.py reads each command line; tests/app/test_serve.py runs such ones.",
 )
+WIRE = "It needs a real claude, or a tape of the reader. tests/e2e/test_wire_check.py and tests/app/test_wire_command.py run such ones."
 NOT_RUN = {
     "README.md bash 1": CI,
     "CONTRIBUTING.md bash 0": CI,
@@ -111,6 +112,8 @@ NOT_RUN = {
     "docs/reference/program.md bash 6": "It reports on this machine. tests/app/test_doctor.py runs it.",
     "docs/reference/program.md bash 7": SERVER,
     "docs/reference/program.md bash 9": "It takes half a minute. tests/app/test_bench.py runs it with few messages.",
+    "docs/reference/program.md bash 12": WIRE,
+    **{f"docs/how-to/check-the-wire.md bash {number}": WIRE for number in range(4)},
     "docs/explanation/fleet.md python 0": "A sketch of a loop over the state machine; the names are checked, and tests/fleet plays it.",
     "docs/how-to/connect-remotely.md python 1": "It needs the reader's certificates. docs/examples/mutual_tls.py runs the same calls.",
     "docs/how-to/serve-with-tls.md python 0": "It needs the reader's certificates. docs/examples/mutual_tls.py runs the same calls.",

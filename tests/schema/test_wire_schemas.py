@@ -91,6 +91,19 @@ def test_a_schema_is_the_callers_own() -> None:
     assert wire_schema("out")["$defs"]
 
 
+def test_the_page_links_every_document_in_the_row_of_its_range() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "schema.md").read_text("utf-8")
+    rows = re.findall(r"^\| (2\.1\.\d+) (?:to (2\.1\.\d+)|and newer) \| (.*) \| (.*) \|$", page, re.MULTILINE)
+    assert [row[0] for row in rows] == [*reversed(WIRE_RANGES)]
+    for start, last, out, host in rows:
+        assert f"<../../claude_transport/schema/wire/{start}/out.json>" in out
+        assert f"<../../claude_transport/schema/wire/{start}/in.json>" in host
+        assert not last or wire_range(last) == start
+    for last, start in zip([row[1] for row in rows[1:]], [row[0] for row in rows], strict=False):
+        following = f"2.1.{(parse_version(last) or (0, 0, 0))[2] + 1}"
+        assert following == start
+
+
 # ------------------------------------------------------------------------------------------------------------- what they say
 
 
