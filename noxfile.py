@@ -147,7 +147,7 @@ def fetch_ajv(session: nox.Session) -> Path:
     """Return the folder in which npm installed ajv; let it do so if the folder is not in nox's cache."""
     folder = session.cache_dir / "ajv" / AJV_VERSION
     if not folder.exists():
-        partial = empty_folder(folder.with_name(f"{AJV_VERSION}.partial"))  # what was interrupted must not look complete
+        partial = empty_folder(folder.with_name(f"partial-{AJV_VERSION}"))  # what was interrupted must not look complete
         npm(session, "install", "--silent", "--ignore-scripts", "--no-audit", "--no-fund", f"--prefix={partial}", f"ajv@{AJV_VERSION}")
         partial.replace(folder)
     return folder

@@ -127,7 +127,18 @@ def _wrap(holder: Any, key: Any, chance: random.Random) -> None:
     holder[key] = chance.choice(([holder[key]], {"value": holder[key]}))
 
 
-FAULTS: tuple[Callable[[Any, Any, random.Random], None], ...] = (_replace, _replace, _remove, _rename, _add, _retag, _wrap)
+def _nudge(holder: Any, key: Any, chance: random.Random) -> None:
+    """Put a near miss in place of a number or a truth value: of the one here, or of another one of this object."""
+    keys = [*holder] if isinstance(holder, dict) else [*range(len(holder))]
+    near = [each for each in keys if isinstance(holder[each], int | float) and abs(holder[each]) < 1e15]
+    if not near:
+        return
+    key = key if key in near else chance.choice(near)
+    value = holder[key]
+    holder[key] = int(value) if isinstance(value, bool) else chance.choice((value + 0.5, float(value), str(value), True, None))
+
+
+FAULTS: tuple[Callable[[Any, Any, random.Random], None], ...] = (_replace, _replace, _nudge, _remove, _rename, _add, _retag, _wrap)
 
 
 def _cut(text: str, chance: random.Random) -> str:
