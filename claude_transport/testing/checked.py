@@ -9,7 +9,8 @@ import difflib
 import functools
 import inspect
 import math
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -22,11 +23,18 @@ class _Checking(msgspec.StructMeta):
         def __call__(cls, *values: Any, **fields: Any) -> Any:  # noqa: N805 - a metaclass: this is a class
             given = cls.respell(_bind(cls, values, fields))
             _check_types(cls, given)
+            for name in cls.filled:
+                _check_placeholders(f"{cls.__name__}.{name}", given.get(name), option=name)
             return super().__call__(**given)
 
 
 class Checked(msgspec.Struct, metaclass=_Checking, frozen=True, forbid_unknown_fields=True):
-    """Raise `ConfigurationError` for a field that does not exist, is missing, has another type, or must be given by name."""
+    """Raise `ConfigurationError` for a field that does not exist, is missing, has another type, or must be given by name.
+
+    The strings in the fields `filled` may contain placeholders; an unknown one is an error, too.
+    """
+
+    filled: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def respell(cls, given: dict[str, Any]) -> dict[str, Any]:
@@ -82,6 +90,27 @@ def _check_types(cls: type[Checked], given: dict[str, Any]) -> None:
         except (TypeError, ValueError, RecursionError) as error:
             what, _, path = str(error).partition(" - at `$")
             raise ConfigurationError(f"{cls.__name__}.{name}{path.rstrip('`')}: {what}", option=name) from None  # the text says it all
+
+
+PLACEHOLDER = re.compile(r"\{\{([A-Za-z_]\w*)((?:\.[^{}\s]+)*)\}\}")
+_OF_THE_TURN = ("user_uuid", "user_uuids", "prompt", "excerpt", "text", "message_id", "tool_use_id", "result_index", "hook", "answer")
+PLACEHOLDERS = ("session_id", "uuid", "pid", "cwd", "directory", "model", "version", "timestamp", "open", *_OF_THE_TURN)
+
+
+def _check_placeholders(where: str, value: Any, *, option: str) -> None:
+    """Raise `ConfigurationError` for a placeholder that does not exist, anywhere in `value`."""
+    if isinstance(value, str):
+        for found in PLACEHOLDER.finditer(value):
+            if found[1] not in PLACEHOLDERS:
+                near = difflib.get_close_matches(found[1], PLACEHOLDERS, n=1)
+                remedy = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(PLACEHOLDERS)}"
+                raise ConfigurationError(f"{where}: unknown placeholder {found[0]}; {remedy}", option=option)
+    elif isinstance(value, dict):
+        for item in value.values():
+            _check_placeholders(where, item, option=option)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            _check_placeholders(where, item, option=option)
 
 
 @functools.cache

@@ -32,6 +32,20 @@ class FakeClaudeCall(FakeCall, frozen=True, kw_only=True):
         """The `content` of every user message that this run has received, in order: a text, or a list of content blocks."""
         return [message["message"]["content"] for message in self.messages if message.get("type") == "user"]
 
+    def option(self, name: str) -> str | None:
+        """Return the value of the CLI option `name` (`"--resume"`), spelled `--resume X` or `--resume=X`; the last one counts.
+
+        Returns None when the option is not there, and an empty text when it has no value.
+        """
+        found = None
+        for position, word in enumerate(self.argv):
+            if word == name:
+                following = self.argv[position + 1 : position + 2]
+                found = "".join(value for value in following if not value.startswith("--"))
+            elif word.startswith(f"{name}="):
+                found = word[len(name) + 1 :]
+        return found
+
     def requests(self, subtype: str) -> list[dict[str, Any]]:
         """Return the `request` object of every control request of this `subtype` that this run has received, in order."""
         bodies = [message.get("request") for message in self.messages if message.get("type") == "control_request"]
@@ -42,23 +56,36 @@ class FakeClaude(FakeProgram):
     """Makes a program that behaves like the CLI and plays `scenario`, to test with instead of `claude`. It needs no network and no key.
 
     Pass its `command` to a transport, or its `path` as `cli_path`. Every run plays the scenario from the start; `calls()` tells what each
-    run has received. Its files are in a private directory, which is deleted by `close()`, at the end of the `with` block, or when the
+    run has received. With a list of scenarios, the first start plays the first one, the second start the second one, and so on. A start
+    past the end of the list ends with exit code 70 and says so on standard error.
+
+    `--version` is a run of its own, too: it is in `calls()`, plays the `startup` of the scenario of the next start, and says its `version`.
+    It uses up no scenario of a list.
+
+    Its files are in a private directory, which is deleted by `close()`, at the end of the `with` block, or when the
     interpreter exits. Closing ends no process.
 
     Args:
-        scenario: what every run does.
+        scenario: what every run does, or a list with what each start does.
         record_env: names of environment variables whose values `calls()` shows; of the others it shows only the names.
         python: the Python interpreter that runs the program.
 
     Raises:
-        ConfigurationError: `scenario` is not a `Scenario`.
+        ConfigurationError: `scenario` is not a `Scenario`, or not a list of them.
     """
 
-    def __init__(self, scenario: Scenario, *, record_env: Sequence[str] = (), python: str = sys.executable) -> None:
-        if not isinstance(scenario, Scenario):
+    def __init__(self, scenario: Scenario | Sequence[Scenario], *, record_env: Sequence[str] = (), python: str = sys.executable) -> None:
+        repeats = isinstance(scenario, Scenario)
+        scenarios = (scenario,) if isinstance(scenario, Scenario) else scenario
+        if not isinstance(scenarios, (list, tuple)):
             raise ConfigurationError(f"FakeClaude: {type(scenario).__name__} is not a Scenario", option="scenario")
+        if not scenarios:
+            raise ConfigurationError("FakeClaude needs a Scenario; the list is empty", option="scenario")
+        for one in scenarios:
+            if not isinstance(one, Scenario):
+                raise ConfigurationError(f"FakeClaude: {type(one).__name__} is not a Scenario", option="scenario")
         self.scenario = scenario
-        super().__init__(scenario, name="claude", player=PLAYER, record_env=record_env, python=python)
+        super().__init__(scenarios, repeats=repeats, name="claude", player=PLAYER, record_env=record_env, python=python)
 
     def calls(self) -> list[FakeClaudeCall]:
         """Return what every run of the fake has received and done so far, one `FakeClaudeCall` for each run, the first run first.

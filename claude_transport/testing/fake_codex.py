@@ -61,7 +61,7 @@ class FakeCodex(FakeProgram):
         if not isinstance(scenario, CodexScenario):
             raise ConfigurationError(f"FakeCodex: {type(scenario).__name__} is not a CodexScenario", option="scenario")
         self.scenario = scenario
-        super().__init__(scenario, name="codex", player=PLAYER, record_env=record_env, python=python)
+        super().__init__([scenario], repeats=True, name="codex", player=PLAYER, record_env=record_env, python=python)
 
     def calls(self) -> list[FakeCodexCall]:
         """Return what every run of the fake has received and done so far, one `FakeCodexCall` for each run, the first run first.

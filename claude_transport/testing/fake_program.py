@@ -50,9 +50,21 @@ Call = TypeVar("Call", bound=FakeCall)
 
 
 class FakeProgram:
-    """A private directory with a scenario, a program that plays it, and the journal of its runs."""
+    """A private directory with scenarios, a program that plays them, and the journal of its runs.
 
-    def __init__(self, scenario: msgspec.Struct, *, name: str, player: Path, record_env: Sequence[str], python: str) -> None:
+    With `repeats`, every start plays the only scenario; otherwise each start plays the next one.
+    """
+
+    def __init__(
+        self,
+        scenarios: Sequence[msgspec.Struct],
+        *,
+        repeats: bool,
+        name: str,
+        player: Path,
+        record_env: Sequence[str],
+        python: str,
+    ) -> None:
         if isinstance(record_env, str):
             raise ConfigurationError(f"{type(self).__name__}: record_env is a list of names, not a text", option="record_env")
         self._name = name
@@ -60,7 +72,9 @@ class FakeProgram:
         # bound to the class, not to self: the files of `FakeClaude(…).command` must outlive that object
         self._remove = weakref.finalize(type(self), shutil.rmtree, self._directory, ignore_errors=True)
         (self._directory / "journal").mkdir()
-        (self._directory / "scenario.json").write_bytes(msgspec.json.encode({"scenario": scenario, "record_env": list(record_env)}))
+        (self._directory / "starts").mkdir()
+        play_file = {"scenarios": list(scenarios), "repeats": repeats, "record_env": list(record_env)}
+        (self._directory / "scenario.json").write_bytes(msgspec.json.encode(play_file))
         # -I and -S: the environment and installed packages must not change the fake or slow it down
         self._command = [python, "-I", "-S", str(player), str(self._directory)]
         self._path = self._write_executable()

@@ -21,6 +21,7 @@ from claude_transport.testing.steps import (
     AwaitInput,
     AwaitSignal,
     EmitRecorded,
+    Exit,
     Hang,
     Result,
     ScriptedTurn,
@@ -160,6 +161,16 @@ class Scenario(Checked, frozen=True, kw_only=True):
             raise ConfigurationError(f"Scenario.turns takes a list of turns, not {type(turns).__name__}", option="turns")
         replies = tuple(respell_turn(turn, where=f"Scenario.turns[{place}]", init=init) for place, turn in enumerate(turns))
         return cls(**own_fields("Scenario.turns", changes, replies=replies))
+
+    @classmethod
+    def crash(cls, *, exit_code: int = 1, stderr: str = "", after: Sequence[StepLike] = (), **changes: Any) -> Scenario:
+        """Return a scenario that answers the handshake, and ends with `exit_code` in the middle of its first turn.
+
+        Before that it plays the steps `after` and writes `stderr`. `changes` are further fields of the scenario.
+        """
+        said = (Stderr(f"{stderr}\n"),) if stderr else ()
+        turn = ScriptedTurn((*after, *said, Exit(exit_code)))
+        return cls(**own_fields("Scenario.crash", changes, otherwise=turn))
 
     @classmethod
     def simulated(cls, *, pace: float = 0.03) -> Scenario:

@@ -1,11 +1,15 @@
 """The steps of a `Scenario`, and `ScriptedTurn`, a list of them. Each is a frozen struct, and reaches the fake's process as JSON.
 
-Strings in `Emit.message`, `Text.text`, `ToolUse`, `Request.request` and `WriteFile` may contain placeholders, which the process replaces:
+Strings in `Emit.message`, `Text.text`, `Assistant`, `ToolUse`, `Result`, `Request.request` and `WriteFile` may contain placeholders:
 `{{session_id}}`, `{{uuid}}` (a new one each time), `{{user_uuid}}`, `{{user_uuids}}`, `{{prompt}}`, `{{excerpt}}` (the prompt, at
 most 200 characters), `{{text}}` (the last text sent), `{{pid}}`, `{{cwd}}`, `{{directory}}` (the private one of the fake), `{{model}}`,
-`{{version}}`, `{{timestamp}}`, `{{message_id}}`, `{{tool_use_id}}`, `{{result_index}}`, `{{hook.EVENT}}` (the first callback id the
-host registered for the event), and, inside the branches of a `Request`, `{{answer}}` or a path into it such as
-`{{answer.response.message}}`. A string that consists of one placeholder takes the type of its value. Unknown placeholders stay.
+`{{version}}`, `{{timestamp}}`, `{{message_id}}`, `{{tool_use_id}}`, `{{result_index}}`, `{{open}}` (two opening braces), `{{hook.EVENT}}`
+(the first callback id the host registered for the event), and, inside the branches of a `Request`, `{{answer}}`. A path looks into a
+value, by keys and by the indexes of lists, which begin at 0: `{{answer.response.content.0.text}}`, `{{user_uuids.0}}`. A string that
+consists of one placeholder takes the type of its value.
+
+An unknown placeholder is a `ConfigurationError` in the line that writes it. When a path leads nowhere, or a text becomes something else,
+the process ends with exit code 70, and its standard error names the step: `fake claude: turn 1 > step 2 of 3 (Text): …`.
 
 `Step` is the type of any step.
 """
@@ -153,6 +157,8 @@ class Delay(_Seconds, frozen=True, tag="delay"):
 class WaitForFile(BaseStep, frozen=True, tag="wait_for_file"):
     """Wait until the file exists, which a test creates with `FakeClaude.open_gate`. A relative path starts in the fake's directory."""
 
+    filled = ("path",)
+
     path: str
 
 
@@ -175,6 +181,8 @@ class _Path(BaseStep, frozen=True):
 
 class WriteFile(_Path, frozen=True, tag="write_file", kw_only=True):
     """Append `text` to a file, as the CLI does with its transcript. A relative path starts in the fake's directory."""
+
+    filled = ("path", "text")
 
     text: str = ""
 
@@ -233,6 +241,8 @@ class _Message(BaseStep, frozen=True):
 class Emit(_Message, frozen=True, tag="emit", kw_only=True):
     """Send one frame with its placeholders replaced. `complete` adds `session_id` and `uuid`, as in every real conversation frame."""
 
+    filled = ("message",)
+
     complete: bool = True
 
 
@@ -251,6 +261,8 @@ class Text(_Text, frozen=True, tag="text", kw_only=True):
     most `at_most` seconds in all. An interrupt between two pieces ends the message with the text so far. With `gate`, the last piece
     waits for that file (`FakeClaude.open_gate`).
     """
+
+    filled = ("text", "gate")
 
     chunks: Sequence[str] | None = None
     by_word: bool = False
@@ -281,6 +293,8 @@ class Assistant(_Content, frozen=True, tag="assistant", kw_only=True):
     A text is one block.
     """
 
+    filled = ("content", "extra")
+
     model: str | None = None
     extra: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
@@ -293,15 +307,22 @@ class _Tool(BaseStep, frozen=True):
 class ToolUse(_Tool, frozen=True, tag="tool_use", kw_only=True):
     """Play a tool call from request to result, as in recordings 04a (allowed), 04b (denied), 04c (denied, interrupted), 04h (refused).
 
-    With `ask=None` the fake acts as the CLI with its argv: tools in `--allowedTools` run; for others it asks the host if
-    `--permission-prompt-tool` was given, and refuses them if not. `True` always asks, `False` never. No tool really runs: `output` is the
-    result.
+    The hooks that the host has registered are called as the CLI calls them, and what they answer has its effect. Then the rules decide.
+    With `ask=None` they are those of the argv, the settings and the mode: tools in `--allowedTools` run; for others the fake asks the host
+    if `--permission-prompt-tool` was given, and refuses them if not. With `ask=True` no rule allows the tool, with `ask=False` one does.
+
+    A tool of an in-process MCP server of the host (`mcp__server__tool`) is really called, over the control channel, and `output` is not
+    used. No other tool really runs: `output` is the result, or, with `is_error`, the error. The tool `Agent` is a subagent: it plays
+    `steps`, and its result is its last text.
     """
+
+    filled = ("input", "output")
 
     output: str = ""
     is_error: bool = False
     ask: bool | None = None
     description: str = ""
+    steps: Sequence[StepLike] = ()
 
 
 class _Ending(BaseStep, frozen=True):
@@ -325,6 +346,8 @@ class Result(_Ending, frozen=True, tag="result", kw_only=True):
     With a `subtype` other than `success`, `is_error` is True unless it is given, and `text` is the error. A turn without a `Result` ends
     with one (see `ScriptedTurn`).
     """
+
+    filled = ("text", "extra")
 
     subtype: str = "success"
     is_error: bool = False
@@ -353,6 +376,8 @@ class Request(_Request, frozen=True, tag="request", kw_only=True):
     (the fake then withdraws the request with `control_cancel_request`). `on_success` is played after any other answer. `wait=False`
     does not wait for the answer.
     """
+
+    filled = ("request",)
 
     on_success: Sequence[StepLike] = ()
     on_deny: Sequence[StepLike] = ()

@@ -748,7 +748,7 @@ async def test_emitted_frames_get_their_placeholders_and_ids() -> None:
         "n": "{{result_index}}",
         "who": "<{{user_uuid}}>",
         "said": "{{prompt}}",
-        "odd": "{{nothing}}",
+        "odd": "{{ nothing }} {{open}}nothing}}",
     }
     bare = Emit({"type": "keep_alive"})
     exact = Emit({"type": "system"}, complete=False)
@@ -756,7 +756,7 @@ async def test_emitted_frames_get_their_placeholders_and_ids() -> None:
         await host.say("hello", uuid=ONE)
         frames, _, _ = await host.end()
         first, second, third = frames[3:6]
-        assert (first["n"], first["who"], first["said"], first["odd"]) == (0, f"<{ONE}>", "hello", "{{nothing}}")
+        assert (first["n"], first["who"], first["said"], first["odd"]) == (0, f"<{ONE}>", "hello", "{{ nothing }} {{nothing}}")
         assert first["session_id"] == frames[2]["session_id"]
         assert first["uuid"]
         assert (second, third) == ({"type": "keep_alive"}, {"type": "system"})
@@ -1192,7 +1192,7 @@ def test_the_journal_finds_requests_by_their_subtype() -> None:
 def test_it_knows_its_version() -> None:
     with FakeClaude(Scenario.echo()) as fake:
         assert run([fake.path, "--version"]).stdout == b"2.1.329 (Claude Code)\n"
-        assert fake.calls() == []
+        assert [(call.argv, call.exit_code) for call in fake.calls()] == [(["--version"], 0)]
 
 
 def test_only_a_scenario_can_be_played() -> None:

@@ -116,12 +116,12 @@ WRONG: list[tuple[Callable[[], object], str, str]] = [
     (
         lambda: any_.steps.ToolUse("Bash", {}, "a"),
         "output",
-        "ToolUse takes only name, input without a name; name the others: output=, is_error=, ask=, description=",
+        "ToolUse takes only name, input without a name; name the others: output=, is_error=, ask=, description=, steps=",
     ),
     (
         lambda: any_.steps.ToolUse("Bash", content="a"),
         "content",
-        "ToolUse has no field 'content'; its fields are: name, input, output, is_error, ask, description",
+        "ToolUse has no field 'content'; its fields are: name, input, output, is_error, ask, description, steps",
     ),
     (lambda: any_.steps.ToolUse("Bash", {}, input={}), "input", "ToolUse.input is given twice, without a name and with it"),
     (any_.steps.Text, "text", "Text needs 'text'"),

@@ -6,9 +6,6 @@ import sys
 
 def main() -> None:
     directory, argv = sys.argv[1], sys.argv[2:]
-    if argv and argv[0] in ("-v", "--version"):
-        os.write(1, b"2.1.329 (Claude Code)\n")
-        return
     # appended, not put first: other modules of that folder must not hide modules of the standard library
     sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120 - pathlib costs 5 ms
     from fake_claude_process.session import play_scenario  # type: ignore[import-not-found,unused-ignore] # pyright: ignore[reportMissingImports]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from . import payloads
+from .hooks import Misshapen, read_hooks
+from .mcp import connect_servers
 from .play import play
 from .stage import TurnAborted
 
@@ -82,12 +84,12 @@ def _initialize(stage: Stage, request: dict[str, Any]) -> dict[str, Any]:
     servers = request.get("sdkMcpServers") or []
     if not isinstance(servers, list):
         raise Refused("initialize: sdkMcpServers and webSearchIsolationExemptMcpServers must be arrays of strings")  # recording 02j
-    hooks = request.get("hooks")
-    for event, matchers in hooks.items() if isinstance(hooks, dict) else ():
-        for matcher in matchers if isinstance(matchers, list) else ():
-            for callback_id in matcher.get("hookCallbackIds", ()) if isinstance(matcher, dict) else ():
-                stage.hooks.setdefault(event, callback_id)
-    stage.servers = [str(name) for name in servers]
+    try:
+        stage.hooks = read_hooks(request.get("hooks")) or stage.hooks
+    except Misshapen as error:
+        raise Refused(str(error)) from None
+    stage.forwards_subagents = bool(request.get("forwardSubagentText"))
+    connect_servers(stage, [str(name) for name in servers], request.get("sdkMcpServerManifests"))
     applied = {confirmation: True for field, confirmation in _CONFIRMATIONS.items() if request.get(field)}
     return payloads.initialization(stage.model, stage.scenario["version"], stage.mode, stage.session_state) | applied
 
@@ -139,7 +141,8 @@ def _say_mode(stage: Stage, _request: dict[str, Any]) -> None:
 def _mcp_status(stage: Stage, _request: dict[str, Any]) -> dict[str, Any]:
     return {
         "mcpServers": [
-            {"name": name, "status": "connected", "transport": "sdk", "scope": "dynamic", "source": "sdk"} for name in stage.servers
+            {"name": name, "status": server.status, "transport": "sdk", "scope": "dynamic", "source": "sdk"}
+            for name, server in stage.servers.items()
         ]
     }
 

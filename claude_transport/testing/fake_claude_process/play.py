@@ -8,37 +8,51 @@ import sys
 import time
 
 from . import payloads
-from .speech import ask, say_assistant, say_result, say_text, use_tool
-from .stage import POLL_SECONDS, encode
+from .hooks import call_hooks, inform, tell_notes
+from .speech import ask, say_assistant, say_result, say_text
+from .stage import POLL_SECONDS, StopBlocked, encode
+from .tools import use_tool
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from .stage import Stage
+    from .stage import Stage, Turn
 
     Step = dict[str, Any]
 
 FLOOD_BYTES = 1 << 16
+STOP_BLOCKS = 9  # the CLI lets a turn end that hooks have blocked so often, one after the other
+STOP_CAP = (
+    "A hook blocked the turn from ending {count} consecutive times—overriding and ending turn. For Stop/SubagentStop hooks, check "
+    "stop_hook_active in the input and return success while it's true. Set CLAUDE_CODE_STOP_HOOK_BLOCK_CAP to raise this limit."
+)
 
 
 def play(stage: Stage, steps: list[Step]) -> None:
     """Play steps in order; handle waiting input before each."""
-    for step in steps:
+    for place, step in enumerate(steps, 1):
         stage.wait(0)
-        DEEDS[step["step"]](stage, step)
+        name = step["step"].title().replace("_", "")
+        stage.path.append(f"step {place} of {len(steps)} ({name})")
+        try:
+            DEEDS[step["step"]](stage, step)
+        finally:
+            stage.path.pop()
 
 
 def say_init(stage: Stage, _step: Step | None = None) -> None:
     frame = payloads.system_init(stage.model, stage.scenario["version"], stage.mode, bool(stage.option("--permission-prompt-tool")))
+    frame["mcp_servers"] = [{"name": name, "status": server.status} for name, server in stage.servers.items()]
+    frame["tools"] += [f"mcp__{name}__{tool['name']}" for name, server in stage.servers.items() for tool in server.tools or ()]
     if stage.turn is not None and stage.turn.uuids:
         frame["user_message_uuids"] = list(stage.turn.uuids)
     stage.emit(frame)
 
 
 def _emit(stage: Stage, step: Step) -> None:
-    message = stage.fill(step["message"])
+    message = stage.fill(step["message"], kind=dict, field="message")
     if stage.turn is not None and message.get("type") == "result":
         stage.turn.has_result = True
     if step["complete"]:
@@ -100,7 +114,7 @@ def _stderr_flood(stage: Stage, step: Step) -> None:
 
 def _request(stage: Stage, step: Step) -> None:
     stage.tool_use_id = stage.tool_use_id or stage.short_id("toolu")
-    body = stage.fill(step["request"])
+    body = stage.fill(step["request"], kind=dict, field="request")
     if body["subtype"] == "hook_callback" and body.get("callback_id") == "":
         play(stage, step["on_success"])  # the host registered no hook for this event
         return
@@ -114,6 +128,48 @@ def _request(stage: Stage, step: Step) -> None:
         play(stage, step["on_deny"])
     else:
         play(stage, step["on_success"])
+
+
+def end_turn(stage: Stage, step: Step) -> None:
+    """Send the result, unless a hook for Stop keeps the turn going (recording 05j)."""
+    turn = stage.turn
+    ends_well = step["subtype"] == "success" and not step["is_error"]
+    if turn is None or turn.finished or not ends_well or not stage.hooks.get("Stop") or stage.input.ended:
+        say_result(stage, step)
+        return
+    said = stage.fill(step["text"], kind=str, field="text") if step["text"] is not None else turn.text
+    told: dict[str, Any] = {
+        "stop_hook_active": bool(turn.stop_blocks),
+        "last_assistant_message": said,
+        "background_tasks": [],
+        "session_crons": [],
+    }
+    verdict = call_hooks(stage, "Stop", None, told)
+    tell_notes(stage, verdict, "Stop")
+    if verdict.stops:
+        step = {**step, "terminal_reason": "stop_hook_prevented"}
+    elif verdict.blocks:
+        step = _block_stop(stage, turn, verdict.blocks, step)
+    say_result(stage, step)
+
+
+def _block_stop(stage: Stage, turn: Turn, reasons: list[str], step: Step) -> Step:
+    """Let the model go on. Returns the result of a turn that has been blocked too often."""
+    turn.stop_blocks += 1
+    feedback = [f"Stop hook feedback:\n{reason}" for reason in reasons]
+    for text in feedback:
+        message = {"role": "user", "content": [{"type": "text", "text": text}]}
+        turn.user_messages += 1
+        stage.emit({"type": "user", "message": message, "parent_tool_use_id": None, "isSynthetic": True, "timestamp": stage.timestamp()})
+    notice = {"type": "system", "subtype": "notification"}
+    if turn.stop_blocks == 1:
+        stage.emit({**notice, "key": "stop-hook-error", "text": "stop hook problem · ctrl+o to see", "priority": "immediate"})
+    if turn.stop_blocks < STOP_BLOCKS:
+        raise StopBlocked("\n".join(feedback))
+    text = STOP_CAP.format(count=STOP_BLOCKS)
+    inform(stage, text, level="warning")
+    stage.emit({**notice, "key": "stop-hook-block-cap", "text": text, "priority": "high", "color": "warning"})
+    return {**step, "text": ""}
 
 
 def _fold_queued(stage: Stage, _step: Step) -> None:
@@ -143,7 +199,7 @@ def _wait_for_input(stage: Stage, step: Step) -> None:
 def _write_file(stage: Stage, step: Step) -> None:
     path = stage.locate(step["path"])
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.write(fd, stage.fill(step["text"]).encode())
+    os.write(fd, stage.fill(step["text"], kind=str, field="text").encode())
     os.close(fd)
 
 
@@ -204,8 +260,8 @@ DEEDS: dict[str, Callable[[Stage, Step], object]] = {
     "init": say_init,
     "text": say_text,
     "assistant": say_assistant,
-    "tool_use": use_tool,
-    "result": say_result,
+    "tool_use": lambda stage, step: use_tool(stage, step, play),
+    "result": end_turn,
     "fold_queued": _fold_queued,
     "request": _request,
     "stderr": lambda stage, step: stage.errors.write(step["text"].encode()),

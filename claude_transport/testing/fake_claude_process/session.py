@@ -6,9 +6,11 @@ import json
 import signal
 
 from .control import answer_request
-from .play import DEEDS, play, say_init
+from .hooks import Verdict, call_hooks, inform, tell_notes
+from .mcp import await_servers, connect_servers
+from .play import DEEDS, end_turn, play, say_init
 from .speech import PLAIN_RESULT, end_aborted_turn, say_result
-from .stage import Signalled, Stage, Turn, TurnAborted, encode
+from .stage import Signalled, Stage, StopBlocked, Turn, TurnAborted, TurnStopped, encode
 from .stdio import open_scenario
 
 TYPE_CHECKING = False
@@ -16,12 +18,18 @@ if TYPE_CHECKING:
     from typing import Any
 
 HANDLED = ("SIGTERM", "SIGINT", "SIGHUP")
+VERSION_FLAGS = ("-v", "--version")
 
 
 def play_scenario(directory: str, argv: list[str]) -> None:
     """Play the scenario in `directory`, then end the process."""
-    scenario, journal = open_scenario(directory, argv, fake="fake claude", opened_as="FakeClaude")
-    Session(Stage(directory, argv, scenario, journal)).run()
+    asks_version = bool(argv) and argv[0] in VERSION_FLAGS
+    scenario, journal = open_scenario(directory, argv, fake="fake claude", opened_as="FakeClaude", counts=not asks_version)
+    session = Session(Stage(directory, argv, scenario, journal))
+    if asks_version:
+        session.say_version()
+    else:
+        session.run()
 
 
 class Session:
@@ -30,6 +38,8 @@ class Session:
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         self.uuids: set[str] = set()
+        self.turns = 0
+        self.connected = False
         stage.handle = self.handle
         for name in HANDLED:
             if hasattr(signal, name):
@@ -43,11 +53,27 @@ class Session:
         except Signalled as signalled:
             self._end_by_signal(signalled.number)
 
-    def _play(self) -> None:
+    def say_version(self) -> None:
+        """Play the start of the scenario, then say the version and end."""
+        stage = self.stage
+        try:
+            self._start()
+        except Signalled as signalled:
+            self._end_by_signal(signalled.number)
+        stage.output.write(f"{stage.scenario['version']} (Claude Code)\n".encode())
+        stage.exit(0)
+
+    def _start(self) -> None:
         stage = self.stage
         stage.input.held = True
+        stage.path.append("startup")
         play(stage, stage.scenario["startup"])
+        stage.path.pop()
         stage.input.held = False
+
+    def _play(self) -> None:
+        stage = self.stage
+        self._start()
         if stage.scenario["script"] is not None:
             Replay(stage).run(stage.scenario["script"])
             return
@@ -59,6 +85,7 @@ class Session:
             else:
                 stage.wait(None, lambda: bool(stage.queue) or stage.input.ended or stage.ending)
         if not stage.ending:
+            stage.path.append("at_eof")
             play(stage, stage.scenario["at_eof"])
 
     def _exit_code(self) -> int:
@@ -86,21 +113,46 @@ class Session:
     def _play_turn(self, messages: list[dict[str, Any]]) -> None:
         stage = self.stage
         turn = stage.turn = Turn(messages)
+        self.turns += 1
+        stage.path[:] = [f"turn {self.turns}"]
         for uuid in turn.uuids:
             stage.lifecycle(uuid, "started")
         stage.change_state("running")
-        scripted = self._choose(turn.prompt)
         try:
-            if scripted["init"]:
-                say_init(stage)
-            if "--replay-user-messages" in stage.argv:
-                self._replay(messages)
-            play(stage, scripted["steps"])
-            if scripted["result"] and not turn.has_result:
-                say_result(stage, PLAIN_RESULT)
+            self._begin_turn(turn, messages)
         except TurnAborted as aborted:
             end_aborted_turn(stage, aborted)
+        except TurnStopped:
+            ending = {"text": "", "terminal_reason": "hook_stopped", "stop_reason": "tool_use"}
+            say_result(stage, {**PLAIN_RESULT, **ending})
         stage.turn = None
+
+    def _begin_turn(self, turn: Turn, messages: list[dict[str, Any]]) -> None:
+        stage = self.stage
+        if not self.connected:
+            connect_servers(stage, list(stage.servers), None)  # a host need not send `initialize`
+            self.connected = True
+        await_servers(stage)
+        turn.prompt_id = stage.uuid() if stage.hooks else ""
+        verdict = call_hooks(stage, "UserPromptSubmit", None, {"prompt": turn.prompt}) if not stage.input.ended else Verdict()
+        is_held = verdict.stops or bool(verdict.blocks)
+        scripted = None if is_held else self._choose(turn.prompt)
+        if scripted is None or scripted["init"]:
+            say_init(stage)
+        if "--replay-user-messages" in stage.argv:
+            self._replay(messages)
+        tell_notes(stage, verdict, "UserPromptSubmit")
+        if scripted is None:
+            hold_prompt(stage, turn.prompt, verdict)
+            return
+        while True:
+            try:
+                play(stage, scripted["steps"])
+                if scripted["result"] and not turn.has_result:
+                    end_turn(stage, PLAIN_RESULT)
+                return
+            except StopBlocked as blocked:
+                scripted = self._choose(blocked.feedback)
 
     def _choose(self, prompt: str) -> dict[str, Any]:
         scenario = self.stage.scenario
@@ -135,8 +187,15 @@ class Session:
             answer_request(self.stage, frame)
         elif kind == "control_response":
             response = frame.get("response")
-            if isinstance(response, dict) and response.get("request_id") in self.stage.pending:
-                self.stage.answers[response["request_id"]] = response
+            if isinstance(response, dict):
+                self._receive_answer(response)
+
+    def _receive_answer(self, response: dict[str, Any]) -> None:
+        request_id = str(response.get("request_id"))
+        if request_id in self.stage.pending:
+            self.stage.answers[request_id] = response
+        elif request_id in self.stage.listeners:
+            self.stage.listeners.pop(request_id)(response)
 
     def parse(self, line: bytes) -> dict[str, Any] | None:
         """Decode a line. Returns None for JSON that is not an object (ignored, recording 18d); invalid JSON is fatal (recording 18a)."""
@@ -163,6 +222,20 @@ class Session:
         stage.queue.append(frame)
         if frame.get("priority") == "now" and stage.turn is not None and not stage.turn.finished:
             raise TurnAborted("now")  # recording 10c
+
+
+def hold_prompt(stage: Stage, prompt: str, verdict: Verdict) -> None:
+    """End the turn of a prompt that a hook does not let pass (recording 05e)."""
+    reason = verdict.blocks[0] if verdict.blocks else verdict.stop_reason
+    if verdict.blocks:
+        text = f"UserPromptSubmit operation blocked by hook:\n{reason}\n\nOriginal prompt: {prompt}"
+    else:
+        text = f"Operation stopped by hook: {reason}" if reason else "Operation stopped by hook"
+    outcome: dict[str, Any] = {"kind": "blocked_by_hook" if verdict.blocks else "stopped_by_hook", "prompt_kept": not verdict.blocks}
+    outcome |= {"reason": reason} if reason else {}
+    inform(stage, text, level="warning", prevent_continuation=True, prompt_submit_outcome=outcome)
+    free = {"input_tokens": 0, "output_tokens": 0, "cost_usd": 0.0, "num_turns": 0}
+    say_result(stage, {**PLAIN_RESULT, **free, "text": text, "terminal_reason": None, "stop_reason": None})
 
 
 class Replay:

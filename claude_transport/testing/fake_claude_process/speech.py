@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from . import payloads
-from .stage import TurnAborted
+from .stage import STREAM_CLOSED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from .stage import Stage
+    from .stage import Stage, TurnAborted
 
 START_USAGE = {"input_tokens": 12, "output_tokens": 1, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
 DELTA_CHARACTERS = 8  # the size of the text deltas in recording 03
-INVALID_ANSWER = (
-    "The canUseTool callback returned an invalid permission result. Expected {behavior: 'allow', updatedInput?: object} or "
-    "{behavior: 'deny', message: string}. updatedPermissions may hold at most 4096 updates, rules and directories in all."
-)
 PLAIN_RESULT: dict[str, Any] = {  # what `steps.Result()` is, as a test compares
     "step": "result",
     "text": None,
@@ -31,7 +27,6 @@ PLAIN_RESULT: dict[str, Any] = {  # what `steps.Result()` is, as a test compares
     "cost_usd": 0.000188,
     "extra": {},
 }
-STREAM_CLOSED = "AbortError: Tool permission stream closed before response received"  # recording 20k
 REJECTED = (
     "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit, the new_string was NOT "
     "written to the file). STOP what you are doing and wait for the user to tell you how to proceed."
@@ -61,7 +56,7 @@ def new_message(stage: Stage) -> None:
 def begin_message(stage: Stage) -> None:
     """Start a new API call; with partial messages, also send `system/status` and `message_start` (recording 03)."""
     new_message(stage)
-    if stage.partial:
+    if stage.partial and stage.agent is None:
         uuids = stage.turn.uuids if stage.turn is not None else []
         stage.emit(
             {"type": "system", "subtype": "status", "status": "requesting", **({"user_message_uuids": list(uuids)} if uuids else {})}
@@ -72,7 +67,7 @@ def begin_message(stage: Stage) -> None:
 
 
 def _stream(stage: Stage, event: dict[str, Any], **extra: Any) -> None:
-    if stage.partial:
+    if stage.partial and stage.agent is None:
         frame = {"type": "stream_event", "event": event, "parent_tool_use_id": None, "api_message_id": stage.message_id}
         stage.emit({**frame, **extra})
 
@@ -88,7 +83,7 @@ def say_block(stage: Stage, block: dict[str, Any], *, model: str | None = None, 
     frame = {
         "type": "assistant",
         "message": {**_api_message(stage, [block], model), "context_management": None},
-        "parent_tool_use_id": None,
+        **stage.kinship(),
         "timestamp": stage.timestamp(),
         "request_id": "req_fake",
     }
@@ -96,7 +91,7 @@ def say_block(stage: Stage, block: dict[str, Any], *, model: str | None = None, 
 
 
 def say_text(stage: Stage, step: dict[str, Any]) -> None:
-    text = stage.fill(step["text"])
+    text = stage.fill(step["text"], kind=str, field="text")
     chunks = step["chunks"] or cut(text, by_word=step["by_word"])
     pace = step["pace"]
     if step["at_most"] is not None and chunks:
@@ -114,6 +109,8 @@ def say_text(stage: Stage, step: dict[str, Any]) -> None:
         _stream(stage, {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": chunk}})
     if stage.turn is not None:
         stage.turn.said, stage.turn.text = None, text
+    if stage.agent is not None and not stage.forwards_subagents:
+        return  # what a subagent says stays with it, unless the host has asked for it (`forwardSubagentText`)
     # the whole block comes before its own stop event, docs/reference/protocol.md#partial-messages
     say_block(stage, {"type": "text", "text": text})
     _stream(stage, {"type": "content_block_stop", "index": 0})
@@ -130,23 +127,30 @@ def cut(text: str, *, by_word: bool) -> list[str]:
 
 def say_assistant(stage: Stage, step: dict[str, Any]) -> None:
     new_message(stage)
-    for block in stage.fill(step["content"]):
+    for block in stage.fill(step["content"], kind=list, field="content"):
         if block.get("type") == "text" and stage.turn is not None:
             stage.turn.text = block.get("text", "")
         say_block(stage, block, model=step["model"], **stage.fill(step["extra"]))
 
 
-def say_tool_result(stage: Stage, content: Any, *, is_error: bool, result: Any, meta: dict[str, Any]) -> None:
-    """Send the `user` frame with the result of a tool (recordings 04a, 04b)."""
-    block = {"type": "tool_result", "content": content, "is_error": is_error, "tool_use_id": stage.tool_use_id}
-    frame = {
+def say_tool_result(
+    stage: Stage, content: Any, *, tool_use_id: str, is_error: bool | None, result: Any, meta: dict[str, Any] | None
+) -> None:
+    """Send the `user` frame with the result of a tool (recordings 04a, 04b). `is_error=None` leaves the key out, as for MCP (06a)."""
+    marked = {} if is_error is None else {"is_error": is_error}
+    block = {"type": "tool_result", "content": content, **marked, "tool_use_id": tool_use_id}
+    frame: dict[str, Any] = {
         "type": "user",
         "message": {"role": "user", "content": [block]},
-        "parent_tool_use_id": None,
+        **stage.kinship(),
         "timestamp": stage.timestamp(),
-        "tool_use_result": result,
-        "tool_result_meta": [{"id": stage.tool_use_id, **meta}],
     }
+    if stage.agent is None:
+        frame["tool_use_result"] = result
+    if meta is not None:
+        frame["tool_result_meta"] = [{"id": tool_use_id, **meta}]
+    if stage.turn is not None:
+        stage.turn.user_messages += 1
     stage.emit(frame)
 
 
@@ -184,11 +188,11 @@ def result_frame(stage: Stage, step: dict[str, Any]) -> dict[str, Any]:
     }
     if step["terminal_reason"] is not None:
         frame["terminal_reason"] = step["terminal_reason"]
-    calls = step.get("num_turns", max(turn.model_calls if turn is not None else 1, 1))
+    calls = step.get("num_turns", max(turn.model_calls, 1 + turn.user_messages) if turn is not None else 1)
     frame |= {**payloads.FAST_MODE, "subagent_stats": payloads.NO_SUBAGENTS, "safety_stops": 0, "is_error": step["is_error"]}
     frame |= {"num_turns": calls, "subtype": step["subtype"]}
     if step["subtype"] == "success":
-        text = stage.fill(step["text"]) if step["text"] is not None else (turn.text if turn is not None else "")
+        text = stage.fill(step["text"], kind=str, field="text") if step["text"] is not None else (turn.text if turn is not None else "")
         frame |= {"api_error_status": step["api_error_status"], "result": text, "ttft_ms": 10}
     else:
         frame["errors"] = list(step["errors"])
@@ -212,7 +216,8 @@ def end_aborted_turn(stage: Stage, aborted: TurnAborted) -> None:
         say_block(stage, {"type": "text", "text": turn.text}, aborted=True)
     if turn.tool is not None:
         meta = {"non_execution_kind": "user-rejected"}
-        say_tool_result(stage, REJECTED, is_error=True, result="User rejected tool use", meta=meta)
+        call_id = turn.tool["tool_use_id"]
+        say_tool_result(stage, REJECTED, tool_use_id=call_id, is_error=True, result="User rejected tool use", meta=meta)
     if aborted.by != "now":
         words = "[Request interrupted by user for tool use]" if in_tool else "[Request interrupted by user]"
         message = {"role": "user", "content": [{"type": "text", "text": words}]}
@@ -257,86 +262,3 @@ def ask(stage: Stage, body: dict[str, Any], *, wait: bool = True, timeout: float
         stage.emit({"type": "control_cancel_request", "request_id": request_id})
         return {"subtype": "error", "error": "timed out"}
     return {"subtype": "error", "error": STREAM_CLOSED}
-
-
-def needs_asking(stage: Stage, name: str, ask_always: bool | None) -> bool | None:
-    """Return True to ask the host, False to run the tool, None to refuse it because no host can be asked (recording 04h)."""
-    if ask_always is not None:
-        return ask_always
-    allowed = (stage.option("--allowedTools") or stage.option("--allowed-tools")).replace(",", " ").split()
-    if name in allowed or stage.mode == "bypassPermissions":
-        return False
-    return True if stage.option("--permission-prompt-tool") else None
-
-
-def use_tool(stage: Stage, step: dict[str, Any]) -> None:
-    name, given = step["name"], stage.fill(step["input"])
-    stage.tool_use_id = stage.short_id("toolu")
-    call = {"tool_name": name, "tool_use_id": stage.tool_use_id, "tool_input": given}
-    begin_message(stage)
-    say_block(stage, {"type": "tool_use", "id": stage.tool_use_id, "name": name, "input": given})
-    end_message(stage, "tool_use")
-    decision = needs_asking(stage, name, step["ask"])
-    if decision is None:
-        text = f"{name} needs approval, but this session has no permission prompt."
-        denied = {"type": "system", "subtype": "permission_denied", "tool_name": name, "tool_use_id": stage.tool_use_id, "message": text}
-        stage.emit(denied)
-        _refuse(stage, call, text, source="config")
-    elif decision is False:
-        _run(stage, step, source="config")
-    else:
-        _decide(stage, step, call)
-
-
-def _decide(stage: Stage, step: dict[str, Any], call: dict[str, Any]) -> None:
-    body = {
-        "subtype": "can_use_tool",
-        "tool_name": call["tool_name"],
-        "display_name": call["tool_name"],
-        "input": call["tool_input"],
-        **({"description": step["description"]} if step["description"] else {}),
-        "permission_suggestions": [{"type": "setMode", "mode": "acceptEdits", "destination": "session"}],
-        "tool_use_id": call["tool_use_id"],
-    }
-    if stage.turn is not None:
-        stage.turn.tool = call
-    stage.change_state("requires_action")
-    try:
-        response = ask(stage, body)
-    except TurnAborted:
-        if stage.turn is not None:
-            stage.turn.denials.append(call)  # an undecided call counts as denied (recording 07g)
-        raise
-    stage.change_state("running")
-    answer = response.get("response")
-    behavior = answer.get("behavior") if isinstance(answer, dict) else None
-    if response.get("subtype") == "error":
-        _refuse(stage, call, f"Tool permission request failed: {response.get('error', '')}", source="config")
-    elif behavior == "allow":
-        _run(stage, step, source="user_temporary")
-    elif isinstance(answer, dict) and behavior == "deny" and isinstance(answer.get("message"), str):
-        if answer.get("interrupt"):
-            if stage.turn is not None:
-                stage.turn.denials.append(call)
-            raise TurnAborted("deny")
-        _refuse(stage, call, answer["message"], source="user_reject")
-    else:
-        _refuse(stage, call, INVALID_ANSWER, source="config")
-    if stage.turn is not None:
-        stage.turn.tool = None
-
-
-def _run(stage: Stage, step: dict[str, Any], *, source: str) -> None:
-    output = stage.fill(step["output"])
-    failed = step["is_error"]
-    result: Any = {"stdout": output, "stderr": "", "interrupted": False, "isImage": False, "noOutputExpected": False}
-    meta = {"permission_decision": {"decision": "accept", "source": source}}
-    say_tool_result(stage, output, is_error=failed, result=f"Error: {output}" if failed else result, meta=meta)
-
-
-def _refuse(stage: Stage, call: dict[str, Any], text: str, *, source: str) -> None:
-    if stage.turn is not None:
-        stage.turn.denials.append(call)
-    decision = {"decision": "reject", "source": source}
-    meta = {"non_execution_kind": "permission-rule", "permission_decision": decision}
-    say_tool_result(stage, text, is_error=True, result=f"Error: {text}", meta=meta)

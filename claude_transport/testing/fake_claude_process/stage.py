@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 
+from .permissions import Rules
 from .stdio import Input, Journal, Output
 
 TYPE_CHECKING = False
@@ -14,13 +16,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
+    from .hooks import Hook
+    from .mcp import Server
+
 # frames that carry neither session_id nor uuid, docs/reference/protocol.md#common-fields
 BARE = frozenset({"control_request", "control_response", "control_cancel_request", "keep_alive", "transcript_mirror"})
 POLL_SECONDS = 0.005  # between two looks at a closed gate
 EPOCH = 1_795_132_800  # 2026-11-20T00:00:00Z: the clock starts here and advances with each reading, so that runs are repeatable
 MASK = (1 << 64) - 1
-OPEN, CLOSE = "{{", "}}"
-UNKNOWN = object()  # the value of an unknown placeholder
+STREAM_CLOSED = "AbortError: Tool permission stream closed before response received"  # recording 20k
+SCENARIO_BROKEN = 70  # the exit code for a step that cannot be played: EX_SOFTWARE, which neither real program uses
+PLACEHOLDER = re.compile(r"\{\{([A-Za-z_]\w*(?:\.[^{}\s]+)*)\}\}")
+KINDS: dict[type, str] = {str: "a text", dict: "an object", list: "a list"}
 
 
 class TurnAborted(Exception):
@@ -29,6 +36,22 @@ class TurnAborted(Exception):
     def __init__(self, by: str) -> None:
         super().__init__(by)
         self.by = by
+
+
+class TurnStopped(Exception):
+    """End the running turn because a hook says so (`continue: false`)."""
+
+
+class StopBlocked(Exception):
+    """Let the model go on, because a hook for Stop does not let the turn end."""
+
+    def __init__(self, feedback: str) -> None:
+        super().__init__(feedback)
+        self.feedback = feedback
+
+
+class Unfillable(Exception):
+    """A placeholder has no value."""
 
 
 class Signalled(BaseException):
@@ -51,6 +74,9 @@ class Turn:
         self.tool: dict[str, Any] | None = None  # the tool call being decided: id, name, input
         self.denials: list[dict[str, Any]] = []
         self.model_calls = 0
+        self.user_messages = 0  # tool results, and what hooks tell the model
+        self.stop_blocks = 0
+        self.prompt_id = ""
         self.answer: Any = None
         self.inputs: list[tuple[str, str | None]] = []
         self.finished = False
@@ -83,6 +109,8 @@ def text_of(message: dict[str, Any]) -> str:
 class Stage:
     """The state that the steps of a scenario read and change."""
 
+    program = "fake claude"
+
     def __init__(self, directory: str, argv: list[str], scenario: dict[str, Any], journal: Journal) -> None:
         self.directory = directory
         self.argv = argv
@@ -96,8 +124,12 @@ class Stage:
         self.queue: list[dict[str, Any]] = []
         self.answers: dict[str, dict[str, Any]] = {}
         self.pending: dict[str, dict[str, Any]] = {}
-        self.hooks: dict[str, str] = {}
-        self.servers: list[str] = []
+        self.listeners: dict[str, Callable[[dict[str, Any]], None]] = {}
+        self.hooks: dict[str, list[Hook]] = {}
+        self.servers: dict[str, Server] = {}
+        self.agent: dict[str, Any] | None = None  # the subagent whose steps are played: id, type, parent, description
+        self.forwards_subagents = False
+        self.path: list[str] = []  # the step that is played, and those that it is inside of
         self.ending = False
         self.on_signal: dict[int, list[dict[str, Any]] | None] = {}
         self.signals: list[int] = []
@@ -109,11 +141,12 @@ class Stage:
         self.tool_use_id = self.message_id = ""
         self._clock = 0
         # mixed with the number of the run: two processes of a scenario have different ids, and each has the same ids every time
-        self._random: int = (scenario["seed"] * 0x9E3779B97F4A7C15 + journal.number * 0xD1B54A32D192ED03) & MASK
+        self._random: int = (scenario["seed"] * 0x9E3779B97F4A7C15 + journal.start * 0xD1B54A32D192ED03) & MASK
         self.session_id: str = self.option("--session-id") or self.option("--resume") or self.uuid()
         self.model: str = self.option("--model") or scenario["model"]
         self.mode: str = self.option("--permission-mode") or "default"
         self.partial: bool = "--include-partial-messages" in argv
+        self.rules: Rules = Rules(self)
 
     def option(self, name: str) -> str:
         """Return the value of a CLI option in either spelling, or ""."""
@@ -123,6 +156,25 @@ class Stage:
             if word.startswith(f"{name}="):
                 return word[len(name) + 1 :]
         return ""
+
+    def options(self, name: str) -> list[str]:
+        """Return all values of a CLI option that takes several, in either spelling."""
+        values: list[str] = []
+        taking = False
+        for word in self.argv:
+            taking = word == name or (taking and not word.startswith("-"))
+            if word.startswith(f"{name}="):
+                values.append(word[len(name) + 1 :])
+            elif taking and word != name:
+                values.append(word)
+        return values
+
+    def kinship(self) -> dict[str, Any]:
+        """Return the fields that say of which tool call a frame is: none, or that of the subagent (recording 15a)."""
+        if self.agent is None:
+            return {"parent_tool_use_id": None}
+        about = {"subagent_type": self.agent["type"], "task_description": self.agent["description"]}
+        return {"parent_tool_use_id": self.agent["parent"], "agent_id": self.agent["id"], **about}
 
     def number(self) -> int:
         """Return the next of a fixed sequence of 64-bit numbers (splitmix64)."""
@@ -172,16 +224,32 @@ class Stage:
             extra = {"sdk_host_only": True} if host_only else {}
             self.emit({"type": "system", "subtype": "session_state_changed", "state": state, **extra})
 
-    def fill(self, value: Any) -> Any:
-        return fill(value, self._look_up)
+    def fill(self, value: Any, *, kind: type | None = None, field: str = "") -> Any:
+        """Replace the placeholders. Ends the process when one has no value, or the whole is not of this kind."""
+        try:
+            filled = fill(value, self._look_up)
+        except Unfillable as error:
+            self.break_off(str(error))
+        if kind is not None and not isinstance(filled, kind):
+            self.break_off(f"{field} must be {KINDS[kind]}, and {value} is {_kind_of(filled)}")
+        return filled
+
+    def break_off(self, text: str) -> NoReturn:
+        """End as a fake whose scenario cannot be played: one line on stderr names the step."""
+        where = " > ".join(self.path) or "the scenario"
+        self.errors.write(f"{self.program}: {where}: {text}\n".encode())
+        self.exit(SCENARIO_BROKEN)
 
     def _look_up(self, name: str) -> Any:
         root, *path = name.split(".")
         turn = self.turn
         if root == "hook":
-            return self.hooks.get(".".join(path), "")
+            registered = self.hooks.get(".".join(path))
+            return registered[0].callback_id if registered else ""
         if root == "answer":
-            return look_into(turn.answer if turn else None, path) if path else (turn.answer if turn else None)
+            if turn is None or turn.answer is None:
+                raise Unfillable(f"{{{{{name}}}}} stands only in the branches of a Request")
+            return look_into(turn.answer, path, name)
         values: dict[str, Callable[[], Any]] = {
             "session_id": lambda: self.session_id,
             "uuid": self.uuid,
@@ -199,12 +267,14 @@ class Stage:
             "message_id": lambda: self.message_id,
             "tool_use_id": lambda: self.tool_use_id,
             "result_index": lambda: self.results,
+            "open": lambda: "{{",
         }
-        found = values.get(name)
-        return found() if found is not None else UNKNOWN
+        if root not in values:
+            raise Unfillable(f"unknown placeholder {{{{{name}}}}}; the placeholders are {', '.join([*values, 'hook.EVENT', 'answer'])}")
+        return look_into(values[root](), path, name)
 
     def locate(self, path: str) -> str:
-        return os.path.join(self.directory, self.fill(path))  # noqa: PTH118 - pathlib costs 5 ms
+        return os.path.join(self.directory, self.fill(path, kind=str, field="path"))  # noqa: PTH118 - pathlib costs 5 ms
 
     def wait(self, seconds: float | None, until: Callable[[], bool] = lambda: False, every: float | None = None) -> bool:
         """Read and handle input until `until()` is true (returns True) or `seconds` have passed (False). None waits for ever."""
@@ -287,7 +357,7 @@ def encode(frame: dict[str, Any]) -> bytes:
 def fill(value: Any, lookup: Callable[[str], Any]) -> Any:
     """Replace every placeholder `{{name}}` in every string of `value`. A string of one placeholder takes the type of its value."""
     if isinstance(value, str):
-        return _fill_text(value, lookup) if OPEN in value else value
+        return _fill_text(value, lookup) if "{{" in value else value
     if isinstance(value, dict):
         return {key: fill(item, lookup) for key, item in value.items()}
     if isinstance(value, list):
@@ -296,23 +366,35 @@ def fill(value: Any, lookup: Callable[[str], Any]) -> Any:
 
 
 def _fill_text(text: str, lookup: Callable[[str], Any]) -> Any:
-    head, *rest = text.split(OPEN)
-    parts = [head]
-    for piece in rest:
-        name, closed, tail = piece.partition(CLOSE)
-        found = lookup(name) if closed else UNKNOWN
-        if found is UNKNOWN:
-            parts.append(OPEN + piece)
-            continue
-        if text == f"{OPEN}{name}{CLOSE}":
-            return found
-        parts.append(found if isinstance(found, str) else json.dumps(found))
-        parts.append(tail)
-    return "".join(parts)
+    alone = PLACEHOLDER.fullmatch(text)
+    if alone is not None:
+        return lookup(alone[1])
+
+    def written(found: re.Match[str]) -> str:
+        value = lookup(found[1])
+        return value if isinstance(value, str) else json.dumps(value)
+
+    return PLACEHOLDER.sub(written, text)
 
 
-def look_into(value: Any, path: list[str]) -> Any:
-    """Return the value at `path` inside nested objects, or an empty string."""
+def look_into(value: Any, path: list[str], name: str) -> Any:
+    """Return the value at `path` inside nested objects and lists. Raises `Unfillable`, which says what is there instead."""
+    seen = name.split(".")[: -len(path) or None]
     for key in path:
-        value = value.get(key, "") if isinstance(value, dict) else ""
+        here = "{{" + ".".join(seen) + "}}"
+        if isinstance(value, dict):
+            if key not in value:
+                raise Unfillable(f"{{{{{name}}}}}: {here} has no {key!r}; it has: {', '.join(map(str, value)) or 'nothing'}")
+            value = value[key]
+        elif isinstance(value, list):
+            if not key.isdigit() or int(key) >= len(value):
+                raise Unfillable(f"{{{{{name}}}}}: {here} is a list of {len(value)}; {key!r} is not one of its indexes")
+            value = value[int(key)]
+        else:
+            raise Unfillable(f"{{{{{name}}}}}: {here} is {_kind_of(value)}, in which {key!r} cannot be looked up")
+        seen.append(key)
     return value
+
+
+def _kind_of(value: Any) -> str:
+    return next((word for kind, word in KINDS.items() if isinstance(value, kind)), json.dumps(value))

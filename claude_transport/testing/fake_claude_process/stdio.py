@@ -139,19 +139,29 @@ class Output:
             os.close(null)
 
 
-class Journal:
-    """Write what this run did, one JSON line per event, to `journal/0001.ndjson` and so on. `number` counts the runs from 1."""
+def claim(folder: str, ending: str) -> tuple[int, int]:
+    """Make the next file of a numbered series. Return its descriptor and its number, which counts from 1."""
+    number = len(os.listdir(folder)) + 1  # noqa: PTH208 - pathlib costs 5 ms
+    while True:
+        try:
+            return os.open(f"{folder}/{number:04d}{ending}", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o600), number
+        except FileExistsError:  # another run has taken this number
+            number += 1
 
-    def __init__(self, directory: str) -> None:
-        folder = f"{directory}/journal"
-        self.number: int = len(os.listdir(folder)) + 1  # noqa: PTH208 - pathlib costs 5 ms
-        while True:
-            try:
-                flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL
-                self._fd = os.open(f"{folder}/{self.number:04d}.ndjson", flags, 0o600)
-                return
-            except FileExistsError:  # another run has taken this number
-                self.number += 1
+
+class Journal:
+    """Write what this run did, one JSON line per event, to `journal/0001.ndjson` and so on.
+
+    `start` is the number of the start, which begins at 1. A run that does not count has the number of the next start.
+    """
+
+    def __init__(self, directory: str, *, counts: bool = True) -> None:
+        self._fd, _ = claim(f"{directory}/journal", ".ndjson")
+        if counts:
+            fd, self.start = claim(f"{directory}/starts", "")
+            os.close(fd)
+        else:
+            self.start = len(os.listdir(f"{directory}/starts")) + 1  # noqa: PTH208 - pathlib costs 5 ms
 
     def record(self, event: str, **fields: Any) -> None:
         # one write per line, so that a reader never sees half a line
@@ -161,15 +171,16 @@ class Journal:
         self.record("stdin", size=len(line), line=line[:JOURNALED_BYTES].decode("utf-8", "backslashreplace"))
 
 
-def open_scenario(directory: str, argv: list[str], *, fake: str, opened_as: str) -> tuple[dict[str, Any], Journal]:
-    """Read the scenario in `directory` and note the start of this run. Return the scenario and the journal.
+def open_scenario(directory: str, argv: list[str], *, fake: str, opened_as: str, counts: bool = True) -> tuple[dict[str, Any], Journal]:
+    """Read the scenario of this run in `directory`, and note its start. Return the scenario and the journal.
 
-    Exits with `SCENARIO_GONE` when the files are gone; the message names the program as `fake`, and the class to keep open as `opened_as`.
+    The run is the next start when it `counts`; otherwise it only looks at the scenario of the next one. Exits with `SCENARIO_GONE` when
+    the files are gone, or no scenario is left; the message names the program as `fake`, and the class to keep open as `opened_as`.
     """
     try:
         with open(f"{directory}/scenario.json", encoding="utf-8") as file:  # noqa: PTH123 - pathlib costs 5 ms
             play_file = json.load(file)
-        journal = Journal(directory)
+        journal = Journal(directory, counts=counts)
     except FileNotFoundError:
         os.write(2, f"{fake}: the scenario is gone; keep the {opened_as} open while its command runs\n".encode())
         sys.exit(SCENARIO_GONE)
@@ -182,5 +193,12 @@ def open_scenario(directory: str, argv: list[str], *, fake: str, opened_as: str)
         env_names=sorted(os.environ),
         env={name: os.environ[name] for name in asked if name in os.environ},
     )
-    scenario: dict[str, Any] = play_file["scenario"]
-    return scenario, journal
+    scenarios: list[dict[str, Any]] = play_file["scenarios"]
+    if play_file["repeats"]:
+        return scenarios[0], journal
+    if counts and journal.start > len(scenarios):
+        text = f"{fake}: this is start {journal.start}, and the {opened_as} has {len(scenarios)} scenarios; give it one for each start\n"
+        os.write(2, text.encode())
+        journal.record("exit", code=SCENARIO_GONE)
+        sys.exit(SCENARIO_GONE)
+    return scenarios[min(journal.start, len(scenarios)) - 1], journal

@@ -37,6 +37,7 @@ class Refused(Exception):
 class CodexStage(Stage):
     """The stage of `FakeClaude`, with the signals and the placeholders of Codex."""
 
+    program = "fake codex"
     prompt: str = ""
 
     def _look_up(self, name: str) -> Any:
