@@ -130,9 +130,9 @@ def ask_hooks(stage: Stage, hooks: list[Hook], event: str, payload: dict[str, An
         "transcript_path": f"{stage.directory}/transcript.jsonl",
         "cwd": stage.fill("{{cwd}}"),
         "prompt_id": stage.turn.prompt_id if stage.turn is not None else stage.uuid(),
-        "permission_mode": stage.mode,
+        **({} if event == "SubagentStart" else {"permission_mode": stage.mode}),
         **agent,
-        "effort": {"level": "medium"},
+        **({} if event in ("SubagentStart", "UserPromptSubmit") else {"effort": {"level": "medium"}}),
         "hook_event_name": event,
     }
     about = tool_use_id or stage.uuid()  # an event without a tool has an id of its own

@@ -57,7 +57,9 @@ class Server:
             then(reply)  # anything else is dropped, and the call goes on waiting (recordings 06q, 06r)
 
     def connect(self) -> None:
-        """Begin the handshake. Its next steps are taken when the answers come."""
+        """Begin the handshake, once. Its next steps are taken when the answers come."""
+        if self._next_id or self.status != "pending":
+            return
         client = {"name": "claude-code", "title": "Claude Code", "version": self._stage.scenario["version"]}
         params = {"protocolVersion": PROTOCOL_VERSION, "capabilities": {}, "clientInfo": client}
         self.send("initialize", params, self._greeted)
@@ -130,7 +132,7 @@ def connect_servers(stage: Stage, declared: list[str], manifests: Any) -> None:
     for name, server in stage.servers.items():
         if isinstance(manifests, dict) and name in manifests:
             server.status = "connected"
-        elif server.status == "pending":
+        else:
             server.connect()
 
 

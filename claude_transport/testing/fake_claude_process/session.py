@@ -39,7 +39,6 @@ class Session:
         self.stage = stage
         self.uuids: set[str] = set()
         self.turns = 0
-        self.connected = False
         stage.handle = self.handle
         for name in HANDLED:
             if hasattr(signal, name):
@@ -129,9 +128,7 @@ class Session:
 
     def _begin_turn(self, turn: Turn, messages: list[dict[str, Any]]) -> None:
         stage = self.stage
-        if not self.connected:
-            connect_servers(stage, list(stage.servers), None)  # a host need not send `initialize`
-            self.connected = True
+        connect_servers(stage, list(stage.servers), None)  # those that are not yet: a host need not send `initialize`
         await_servers(stage)
         turn.prompt_id = stage.uuid() if stage.hooks else ""
         verdict = call_hooks(stage, "UserPromptSubmit", None, {"prompt": turn.prompt}) if not stage.input.ended else Verdict()

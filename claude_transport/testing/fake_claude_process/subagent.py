@@ -20,8 +20,8 @@ def run_subagent(
     task = {"task_id": f"a{stage.number():016x}", "run_id": f"{stage.number() >> 32:09x}-{stage.number() >> 32:08x}"}
     made = {"tool_use_id": tool_use_id, "description": about, "subagent_type": kind}
     prompt = str(given.get("prompt", ""))
-    rest = {"is_backgrounded": False, "spawn_depth": 1, "task_type": "local_agent", "prompt": prompt}
-    stage.emit({"type": "system", "subtype": "task_started", **task, **made, **rest})
+    kinds = {"is_backgrounded": False, "spawn_depth": 1, "task_type": "local_agent", "prompt": prompt}
+    stage.emit({"type": "system", "subtype": "task_started", **task, **made, **kinds})
     outer, turn = stage.agent, stage.turn
     kept = (turn.text, turn.model_calls, turn.user_messages) if turn is not None else ("", 0, 0)
     stage.agent = {"id": task["task_id"], "type": kind, "parent": tool_use_id, "description": about}
@@ -31,8 +31,9 @@ def run_subagent(
         stage.emit({"type": "user", "message": message, **stage.kinship(), "timestamp": stage.timestamp()})
         play(stage, steps)
         said = turn.text if turn is not None and steps else ""
-        ending = {"stop_hook_active": False, "agent_transcript_path": f"{stage.directory}/agent.jsonl", "last_assistant_message": said}
-        call_hooks(stage, "SubagentStop", kind, ending)
+        transcript = {"agent_transcript_path": f"{stage.directory}/agent.jsonl"}
+        rest = {"last_assistant_message": said, "background_tasks": [], "session_crons": []}
+        call_hooks(stage, "SubagentStop", kind, {"stop_hook_active": False, **transcript, **rest})
     finally:
         stage.agent = outer
         if turn is not None:
