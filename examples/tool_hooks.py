@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 
 import claude_transport as ct
-from claude_transport.testing import FakeClaude, Scenario, ScriptedTurn, steps
+from claude_transport.testing import FakeClaude, Scenario, steps
 
 
 async def no_pushes(
@@ -25,12 +25,8 @@ async def house_rule(
 
 def claude_that_pushes() -> FakeClaude:
     """Stands in for the real CLI: a child process that calls the hooks as it would."""
-    asked = steps.Request.hook_callback("UserPromptSubmit", payload={"prompt": "{{prompt}}"})
-    calls = [
-        steps.Request.hook_callback("PreToolUse", payload={"tool_name": "Bash", "tool_input": {"command": command}})
-        for command in ("git status", "git push")
-    ]
-    return FakeClaude(Scenario(replies=[ScriptedTurn([asked, *calls, steps.Text("I may not push."), steps.Result()])]))
+    calls = [steps.ToolUse("Bash", {"command": command}, output="clean", ask=False) for command in ("git status", "git push")]
+    return FakeClaude(Scenario.turns([[*calls, steps.Text("I may not push.")]]))
 
 
 async def main() -> None:

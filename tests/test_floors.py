@@ -169,6 +169,7 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "testing.conformance.socket_peer": "The other end of a socket, with its certificates.",
     "testing.conformance.sshd": "Starts a real ssh server for one medium.",
     "testing.fake_claude_process.control": "Answers to control requests; it changes with the control protocol.",
+    "testing.fake_claude_process.tools": "A tool call, with its hooks and permission; it changes with them, and not with the other steps.",
     "testing.fake_claude_process.session": "The main part of the fake; its script runs it in a process of its own.",
     "testing.fake_codex_process.server": "The main part of the fake; its script runs it in a process of its own.",
     "testing.fake_codex_process.turns": "How steps are played; it changes with the steps.",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from . import payloads
-from .hooks import Misshapen, read_hooks
 from .mcp import connect_servers
 from .play import play
+from .registered import Misshapen, read_hooks
 from .stage import TurnAborted
 
 TYPE_CHECKING = False

@@ -1,21 +1,17 @@
-"""The hooks that the host has registered in `initialize`: which of them an event calls, and what their answers decide together."""
+"""Call the hooks of an event, and find out what their answers decide together."""
 
 from __future__ import annotations
 
-import re
-
+from .registered import matches
 from .stage import STREAM_CLOSED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from .registered import Hook
     from .stage import Stage
 
-DEFAULT_SECONDS = 600.0
-ABOUT_A_TOOL = frozenset({"PreToolUse", "PermissionRequest", "PostToolUse", "PostToolUseFailure"})
-NAMES_ONLY = re.compile(r"[A-Za-z0-9_\-|, ]*")
-BAD_SHAPE = "initialize: hooks must map hook events to arrays of matchers carrying hookCallbackIds arrays and string matchers"
 INVALID = "the SDK host replied with an error or an invalid answer."
 BROKE_OFF = "The tool call was not executed; other configured hooks may not have completed."
 TOO_LATE = f"hook did not respond before its timeout (host client may be unreachable). {BROKE_OFF}"
@@ -23,21 +19,6 @@ MISADDRESSED = f"hook failed with an unexpected error. {BROKE_OFF}"
 NOBODY_TO_ASK = (
     "The user doesn't want to take this action right now. STOP what you are doing and wait for the user to tell you how to proceed."
 )
-
-
-class Misshapen(Exception):
-    """The hooks of an `initialize` have another shape."""
-
-
-class Hook:
-    """One callback of the host."""
-
-    def __init__(self, callback_id: str, entry: dict[str, Any]) -> None:
-        self.callback_id = callback_id
-        self.matcher: str | None = entry.get("matcher")
-        timeout = entry.get("timeout")
-        self.timeout: float = float(timeout) if isinstance(timeout, (int, float)) else DEFAULT_SECONDS
-        self.blocks: bool = entry.get("onFailure") == "block"
 
 
 class Verdict:
@@ -61,41 +42,6 @@ class Verdict:
         ranks = ("allow", "ask", "deny")
         if self.decision is None or ranks.index(decision) >= ranks.index(self.decision):
             self.decision, self.reason = decision, reason
-
-
-def read_hooks(config: Any) -> dict[str, list[Hook]]:
-    """Return the hooks by their event, in the order of `initialize`. Raises `Misshapen` for another shape (recording 02k)."""
-    if config is None:
-        return {}
-    if not isinstance(config, dict):
-        raise Misshapen(BAD_SHAPE)
-    found: dict[str, list[Hook]] = {}
-    for event, entries in config.items():
-        if not isinstance(entries, list):
-            raise Misshapen(BAD_SHAPE)
-        for entry in entries:
-            ids = entry.get("hookCallbackIds") if isinstance(entry, dict) else None
-            if not isinstance(ids, list) or not isinstance(entry.get("matcher"), (str, type(None))):
-                raise Misshapen(BAD_SHAPE)
-            found.setdefault(event, []).extend(Hook(str(callback_id), entry) for callback_id in ids)
-    return found
-
-
-def matches(matcher: str | None, subject: str) -> bool:
-    """Tell whether a matcher is for `subject`, as CLI 2.1.331 does.
-
-    Nothing and `*` match everything. A text of letters, digits, `_` and `-` is a name, or several, divided by `|` or `,`; each must be the
-    whole name. `Task` is also the tool `Agent`. Any other text is a regular expression that is searched; an invalid one matches nothing.
-    """
-    if matcher in (None, "", "*"):
-        return True
-    if NAMES_ONLY.fullmatch(str(matcher)):
-        names = {name.strip() for name in str(matcher).replace(",", "|").split("|")}
-        return subject in names or (subject == "Agent" and "Task" in names)
-    try:
-        return re.search(str(matcher), subject) is not None
-    except re.error:
-        return False
 
 
 def call_hooks(stage: Stage, event: str, subject: str | None, payload: dict[str, Any], tool_use_id: str | None = None) -> Verdict:

@@ -8,9 +8,8 @@ import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
-
-    from .stage import Stage
 
 INTERACTIVE = frozenset({"AskUserQuestion", "ExitPlanMode"})
 EDITS = frozenset({"Edit", "MultiEdit", "NotebookEdit", "Write"})
@@ -21,12 +20,12 @@ DONT_ASK = "Permission to use {name} has been denied because Claude Code is runn
 class Rules:
     """The rules of `--allowedTools`, `--disallowedTools` and `--settings`, and those that answers have added."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, options: Callable[[str], list[str]]) -> None:
         self.lists: dict[str, list[str]] = {"allow": [], "ask": [], "deny": []}
         for flag, behavior in _FLAGS.items():
-            for value in stage.options(flag):
+            for value in options(flag):
                 self.lists[behavior].extend(split_rules(value))
-        for value in stage.options("--settings"):
+        for value in options("--settings"):
             settings = read_json(value)
             permissions = settings.get("permissions")
             for behavior, rules in permissions.items() if isinstance(permissions, dict) else ():
@@ -45,14 +44,14 @@ class Rules:
         """Tell whether a rule takes the whole tool from the model."""
         return any("(" not in rule and _names(rule, name) for rule in self.lists["deny"])
 
-    def decide(self, stage: Stage, name: str, given: dict[str, Any]) -> str:
+    def decide(self, mode: str, name: str, given: dict[str, Any]) -> str:
         """Return `"deny"`, `"ask"` (a rule or the tool itself wants a question), `"allow"`, or `"unlisted"`."""
         for behavior in ("deny", "ask"):
             if any(_covers(rule, name, given) for rule in self.lists[behavior]):
                 return behavior
         if name in INTERACTIVE:
             return "ask"
-        if any(_covers(rule, name, given) for rule in self.lists["allow"]) or _is_free(stage, name, given):
+        if any(_covers(rule, name, given) for rule in self.lists["allow"]) or _is_free(mode, name, given):
             return "allow"
         return "unlisted"
 
@@ -65,8 +64,8 @@ _FLAGS = {
 }
 
 
-def _is_free(stage: Stage, name: str, given: dict[str, Any]) -> bool:
-    if stage.mode == "bypassPermissions" or name in UNASKED or (stage.mode == "acceptEdits" and name in EDITS):
+def _is_free(mode: str, name: str, given: dict[str, Any]) -> bool:
+    if mode == "bypassPermissions" or name in UNASKED or (mode == "acceptEdits" and name in EDITS):
         return True
     here = os.path.join(os.getcwd(), "")  # noqa: PTH109, PTH118 - pathlib costs 5 ms
     path = os.path.join(here, str(given.get("file_path", "")))  # noqa: PTH118

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
-    from .hooks import Hook
-    from .mcp import Server
+    from .registered import Hook
 
 # frames that carry neither session_id nor uuid, docs/reference/protocol.md#common-fields
 BARE = frozenset({"control_request", "control_response", "control_cancel_request", "keep_alive", "transcript_mirror"})
@@ -126,7 +125,7 @@ class Stage:
         self.pending: dict[str, dict[str, Any]] = {}
         self.listeners: dict[str, Callable[[dict[str, Any]], None]] = {}
         self.hooks: dict[str, list[Hook]] = {}
-        self.servers: dict[str, Server] = {}
+        self.servers: dict[str, Any] = {}  # those of `mcp.Server`
         self.agent: dict[str, Any] | None = None  # the subagent whose steps are played: id, type, parent, description
         self.forwards_subagents = False
         self.path: list[str] = []  # the step that is played, and those that it is inside of
@@ -146,7 +145,7 @@ class Stage:
         self.model: str = self.option("--model") or scenario["model"]
         self.mode: str = self.option("--permission-mode") or "default"
         self.partial: bool = "--include-partial-messages" in argv
-        self.rules: Rules = Rules(self)
+        self.rules: Rules = Rules(self.options)
 
     def option(self, name: str) -> str:
         """Return the value of a CLI option in either spelling, or ""."""

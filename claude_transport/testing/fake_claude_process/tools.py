@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from .hooks import NOBODY_TO_ASK, Verdict, ask_hooks, call_hooks, hear, matches, tell_notes
+from .hooks import NOBODY_TO_ASK, Verdict, ask_hooks, call_hooks, hear, tell_notes
 from .mcp import server_of
 from .permissions import DONT_ASK, INTERACTIVE
+from .registered import matches
 from .speech import begin_message, end_message, say_block, say_tool_result
 from .stage import STREAM_CLOSED, TurnAborted, TurnStopped
-from .subagent import run_subagent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,14 +52,21 @@ class Refusal:
     """Why a call does not run."""
 
     def __init__(
-        self, text: str, *, source: str = "config", kind: str = "permission-rule", counts: bool = True, reports: Any = None
+        self,
+        text: str,
+        *,
+        source: str = "config",
+        kind: str = "permission-rule",
+        counts: bool = True,
+        meta: dict[str, Any] | None = None,
+        reports: dict[str, Any] | None = None,
     ) -> None:
         self.text = text
-        self.meta: dict[str, Any] = {}
+        self.meta: dict[str, Any] | None = meta
         if counts:
             self.meta = {"non_execution_kind": kind, "permission_decision": {"decision": "reject", "source": source}}
         self.counts = counts
-        self.reports: dict[str, Any] | None = reports
+        self.reports = reports
         """More fields of `system/permission_denied`; None when it is not sent."""
 
 
@@ -101,7 +108,7 @@ def _missing(stage: Stage, call: Call) -> str:
 def _permit(stage: Stage, call: Call, before: Verdict) -> Refusal | str:
     """Return why the call may not run, or who has allowed it (`config`, `hook` or `user_temporary`)."""
     if before.broken:
-        return Refusal(before.broken, counts=before.broken is NOBODY_TO_ASK)
+        return Refusal(before.broken, counts=False, meta={"non_execution_kind": "cancelled"} if before.broken is NOBODY_TO_ASK else None)
     if before.decision == "deny":
         return Refusal(f"PreToolUse:{call.name} hook error: {before.reason or 'Blocked by hook'}", source="hook")
     call.input = before.input or call.input
@@ -122,7 +129,7 @@ def _permit(stage: Stage, call: Call, before: Verdict) -> Refusal | str:
 def _rule(stage: Stage, call: Call) -> str:
     if call.step["ask"] is not None:
         return "unlisted" if call.step["ask"] else "allow"
-    return stage.rules.decide(stage, call.name, call.input)
+    return stage.rules.decide(stage.mode, call.name, call.input)
 
 
 def _ask(stage: Stage, call: Call, before: Verdict) -> Refusal | str:
@@ -260,8 +267,8 @@ def _refuse(stage: Stage, call: Call, refusal: Refusal) -> str:
         stage.emit({**frame, **refusal.reports, "message": refusal.text})
     if stage.turn is not None and refusal.counts:
         stage.turn.denials.append(call.denied)
-    meta = refusal.meta or None
-    say_tool_result(stage, refusal.text, tool_use_id=call.id, is_error=True, result=f"Error: {refusal.text}", meta=meta)
+    result = refusal.text if refusal.text == NOBODY_TO_ASK else f"Error: {refusal.text}"
+    say_tool_result(stage, refusal.text, tool_use_id=call.id, is_error=True, result=result, meta=refusal.meta)
     return refusal.text
 
 
@@ -304,6 +311,37 @@ def _result(stage: Stage, call: Call, play: Play) -> tuple[Any, Any, bool]:
         change_mode(stage, "default" if stage.mode == "plan" else stage.mode)
         output = output or PLAN_APPROVED
     return output, {"stdout": output, "stderr": "", "interrupted": False, "isImage": False, "noOutputExpected": not output}, False
+
+
+def run_subagent(stage: Stage, given: dict[str, Any], tool_use_id: str, steps: list[dict[str, Any]], play: Play) -> str:
+    """Play what a subagent does, and return the last text that it says. Its frames are those of the call that has started it (15a)."""
+    kind, about = str(given.get("subagent_type", "general-purpose")), str(given.get("description", ""))
+    task = {"task_id": f"a{stage.number():016x}", "run_id": f"{stage.number() >> 32:09x}-{stage.number() >> 32:08x}"}
+    made = {"tool_use_id": tool_use_id, "description": about, "subagent_type": kind}
+    prompt = str(given.get("prompt", ""))
+    kinds = {"is_backgrounded": False, "spawn_depth": 1, "task_type": "local_agent", "prompt": prompt}
+    stage.emit({"type": "system", "subtype": "task_started", **task, **made, **kinds})
+    outer, turn = stage.agent, stage.turn
+    kept = (turn.text, turn.model_calls, turn.user_messages) if turn is not None else ("", 0, 0)
+    stage.agent = {"id": task["task_id"], "type": kind, "parent": tool_use_id, "description": about}
+    try:
+        call_hooks(stage, "SubagentStart", kind, {})
+        message = {"role": "user", "content": [{"type": "text", "text": prompt}]}
+        stage.emit({"type": "user", "message": message, **stage.kinship(), "timestamp": stage.timestamp()})
+        play(stage, steps)
+        said = turn.text if turn is not None and steps else ""
+        transcript = {"agent_transcript_path": f"{stage.directory}/agent.jsonl"}
+        rest = {"last_assistant_message": said, "background_tasks": [], "session_crons": []}
+        call_hooks(stage, "SubagentStop", kind, {"stop_hook_active": False, **transcript, **rest})
+    finally:
+        stage.agent = outer
+        if turn is not None:
+            turn.text, turn.model_calls, turn.user_messages = kept
+    stage.emit({"type": "system", "subtype": "task_updated", **task, "patch": {"status": "completed", "end_time": 0}})
+    usage = {"total_tokens": 0, "tool_uses": sum(step["step"] == "tool_use" for step in steps), "duration_ms": 1}
+    ended = {"tool_use_id": tool_use_id, "status": "completed", "output_file": "", "summary": said, "usage": usage}
+    stage.emit({"type": "system", "subtype": "task_notification", **task, **ended})
+    return said
 
 
 def _response(result: Any) -> Any:
