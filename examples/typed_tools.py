@@ -39,13 +39,9 @@ async def converse(transport: ct.Transport) -> None:
 
 def rehearsed_claude() -> FakeClaude:
     """A stand-in whose model makes a mistake first."""
-    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "claude-code", "version": "2.1.330"}}
     told = "The shop says {{answer.response.mcp_response.result.content}}."
-    steps = [
-        Request.mcp_message("shop", message={"id": 0, "method": "initialize", "params": hello}),
-        Request.mcp_message("shop", message={"method": "notifications/initialized"}),
-    ]
-    for number, pieces in enumerate(("seven", 7), start=1):
+    steps = []
+    for number, pieces in enumerate(("seven", 7), start=2):  # 0 and 1 were the handshake
         call = {"name": "order", "arguments": {"fruit": "apples", "pieces": pieces}}
         message = {"id": number, "method": "tools/call", "params": call}
         steps.append(Request.mcp_message("shop", message=message, on_success=(Text(told),)))

@@ -40,14 +40,11 @@ async def converse(transport: ct.Transport) -> None:
 
 def rehearsed_claude() -> FakeClaude:
     """A stand-in that does what the CLI does: shakes hands with the server, and calls the tool for its model."""
-    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "claude-code", "version": "2.1.329"}}
     call = {"name": "in_stock", "arguments": {"fruit": "apples"}}
     steps = (
-        Request.mcp_message("shop", message={"id": 0, "method": "initialize", "params": hello}),
-        Request.mcp_message("shop", message={"method": "notifications/initialized"}),
         Request.mcp_message(
             "shop",
-            message={"id": 1, "method": "tools/call", "params": call},
+            message={"id": 2, "method": "tools/call", "params": call},
             on_success=(Text("There are {{answer.response.mcp_response.result.structuredContent.result}}."),),
         ),
         Result(),

@@ -12,7 +12,6 @@ import anyio
 import pytest
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
-from mcp_peers import HELLO
 
 import claude_transport as ct
 from claude_transport.testing import FakeClaude, Scenario, ScriptedTurn
@@ -23,16 +22,13 @@ SESSIONS = 200
 ROUNDS = 2
 PATIENCE = 120.0  # seconds; measured: about 5 on two cores
 CALLBACKS = 3  # of each session in each round: a permission, a hook, a tool
+HANDSHAKE = 3  # messages that the fake sends to the MCP server at the start of each session
 
 resource = pytest.importorskip("resource", reason="a limit on open files is a thing of POSIX")
 
 
 def conversation() -> ScriptedTurn:
     """One round: the three questions are asked together, and the last answer that comes decides how it goes on."""
-    shake_hands: tuple[Step, ...] = (
-        Request.mcp_message("box", message={"id": 0, "method": "initialize", "params": HELLO}),
-        Request.mcp_message("box", message={"method": "notifications/initialized"}),
-    )
     call = {"id": 2, "method": "tools/call", "params": {"name": "echo", "arguments": {"word": "{{prompt}}"}, "_meta": {"progressToken": 2}}}
     tool_input = {"token": "{{prompt}}"}
     together: tuple[Step, ...] = (
@@ -42,7 +38,7 @@ def conversation() -> ScriptedTurn:
             "Bash", input=tool_input, on_success=(Text("{{answer.response.updatedInput.token}}"),), on_deny=(Text("denied"),)
         ),
     )
-    return ScriptedTurn((*shake_hands, *together, Result()))
+    return ScriptedTurn((*together, Result()))
 
 
 class Crowd:
@@ -116,7 +112,7 @@ def check_answers(calls: list[Any]) -> None:
         (name,) = {session_of(prompt) for prompt in call.prompts}
         answers = [message["response"] for message in call.messages if message["type"] == "control_response"]
         assert max(Counter(answer["request_id"] for answer in answers).values()) == 1
-        assert len(answers) == ROUNDS * (CALLBACKS + 2)
+        assert len(answers) == ROUNDS * CALLBACKS + HANDSHAKE
         words = Counter(word for answer in answers for word in json.dumps(answer).replace('\\"', '"').split('"'))
         for number in range(ROUNDS):
             token = f"{name}.{number}"
