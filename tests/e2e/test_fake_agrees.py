@@ -31,6 +31,7 @@ ASK = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision
 ALLOW = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "allow"}}
 CHANGED = {"command": "echo changed", "description": "d"}
 ALLOW_CHANGED = {"hookSpecificOutput": {**ALLOW["hookSpecificOutput"], "updatedInput": CHANGED}}
+ALLOW_OTHER = {"hookSpecificOutput": {**ALLOW["hookSpecificOutput"], "updatedInput": {**CHANGED, "command": "echo other"}}}
 PERMIT = {"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": {"behavior": "allow"}}}
 AROUND_A_TOOL = ("PreToolUse", "PermissionRequest", "PostToolUse", "PostToolUseFailure", "PostToolBatch")
 AGENT = {"description": "do it", "prompt": "SUB", "subagent_type": "helper", "run_in_background": False}
@@ -142,11 +143,11 @@ CASES = {
         (ct.Deny("No."),),
         ALLOWED,
     ),
-    "a hook allows with another input": Case(
+    "two hooks allow, each with another input": Case(
         [BASH, "Done."],
         [[steps.ToolUse("Bash", COMMAND, output="changed"), "Done."]],
         ("user", "changed"),
-        two("PostToolUse", PreToolUse=ALLOW_CHANGED),
+        two("PostToolUse", PreToolUse=(ALLOW_OTHER, ALLOW_CHANGED)),
     ),
     "a hook blocks, and says something": Case(
         [BASH, "Done."],
