@@ -10,7 +10,7 @@ import pytest
 import claude_transport as ct
 from claude_transport import errors
 from claude_transport.interop.agent_sdk import adapt, official_error, transport_from
-from claude_transport.testing import FakeClaude, Scenario, ScriptedTurn, steps
+from claude_transport.testing import ExpectationFailed, FakeClaude, Scenario, ScriptedTurn, steps
 
 RESULT: dict[str, Any] = {
     "type": "result",
@@ -85,6 +85,23 @@ async def test_whatever_a_transport_raises_comes_as_the_official_error_with_ours
         assert caught.value.__cause__ is error
     with pytest.raises(sdk.ClaudeSDKError):
         transport.read_messages()
+
+
+async def test_a_failed_expectation_of_a_test_stays_what_it_is() -> None:
+    failed = ExpectationFailed("step 1 of 1: expected user, got nothing more")
+    transport = adapt(Broken(failed))
+    for call in (transport.connect, lambda: transport.write("{}"), transport.end_input, transport.close):
+        with pytest.raises(ExpectationFailed):
+            await call()
+    claude = ct.MockTransport.script().expect(type="user").reply(RESULT)
+    reader = adapt(claude)
+    await reader.connect()
+    messages = reader.read_messages()
+    with pytest.raises(ExpectationFailed):
+        await reader.write('{"type":"control_request","request_id":"r","request":{"subtype":"interrupt"}}\n')
+    with pytest.raises(ExpectationFailed):
+        await anext(messages)
+    await reader.close()
 
 
 def test_a_process_error_keeps_its_exit_code_and_last_words_and_a_signal_is_a_negative_code() -> None:

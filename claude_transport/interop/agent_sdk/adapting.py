@@ -18,6 +18,7 @@ from claude_transport.errors import (
     ProcessError,
     UsageError,
 )
+from claude_transport.protocol.expectation import ExpectationFailed
 from claude_transport.transport import Client, TransportInfo, TransportLike, attach_to, check_transport
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ def adapt(transport: TransportLike, *, options: claude_agent_sdk.ClaudeAgentOpti
 class AdaptedTransport(_Official):
     """A transport of this library with the official types and errors; made by `adapt`.
 
-    Each of the six methods calls that of `transport`, and raises its errors as `official_error`.
+    Each of the six methods calls that of `transport`, and raises its errors as `official_error`. Only `ExpectationFailed` stays what it is:
+    a test must fail of it, also where the code under test catches the errors of the official SDK.
     """
 
     def __init__(self, transport: TransportLike) -> None:
@@ -143,7 +145,7 @@ class _OfficialErrors(AbstractContextManager[None]):
     """Raises what leaves the block as an official error. It is a class because a generator would cost a microsecond for each message."""
 
     def __exit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None) -> None:
-        if isinstance(exc, ClaudeTransportError):
+        if isinstance(exc, ClaudeTransportError) and not isinstance(exc, ExpectationFailed):
             raise official_error(exc) from exc
 
 
@@ -163,6 +165,8 @@ class _Messages:
     async def __anext__(self) -> dict[str, Any]:
         try:
             return await anext(self._messages)
+        except ExpectationFailed:
+            raise
         except ClaudeTransportError as exc:
             raise official_error(exc) from exc
 
