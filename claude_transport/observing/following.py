@@ -5,11 +5,13 @@ Neither has a queue: an observer that does not read costs no memory, and is told
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self, TypeVar
+from weakref import WeakKeyDictionary
 
 import anyio
 import anyio.lowlevel
@@ -29,6 +31,9 @@ PACE: Final = 0.02
 
 _thread_lock: RunVar[anyio.Lock] = RunVar("the lock of the thread that redacts lines")
 """Held while a thread works. One thread at a time leaves most of the processor to the sessions, and the others find what it has made."""
+
+_reading: Final[WeakKeyDictionary[ScrubbedLog, threading.Lock]] = WeakKeyDictionary()
+"""Held while lines of a log are redacted. A thread goes on when asyncio cancels the task that waits for it, and no other may begin then."""
 
 _Made = TypeVar("_Made")
 
@@ -89,11 +94,16 @@ class Follower:
 async def _read_on(log: ScrubbedLog) -> None:
     """Redact some of what no observer has seen. The work is bounded by its size."""
     await anyio.lowlevel.checkpoint()
-    unread = log.unread(_EXCERPT_BYTES)
-    if unread.size > _AT_ONCE_BYTES or log.is_busy:
-        await in_thread(unread.run, unless=lambda: unread.size <= _AT_ONCE_BYTES and not log.is_busy)
+    unread, reading = log.unread(_EXCERPT_BYTES), _reading.setdefault(log, threading.Lock())
+
+    def run() -> None:
+        with reading:
+            unread.run()
+
+    if unread.size > _AT_ONCE_BYTES or reading.locked():
+        await in_thread(run, unless=lambda: unread.size <= _AT_ONCE_BYTES and not reading.locked())
     else:
-        unread.run()
+        run()
     log.share()
 
 

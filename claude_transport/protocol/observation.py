@@ -11,7 +11,6 @@ fragment of a streamed text waits for the end of its word, or an observer would 
 from __future__ import annotations
 
 import re
-import threading
 from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -419,7 +418,6 @@ class ScrubbedLog(LineLog):
         self._made = made
         self._redactor = redactor
         self._fragments = self._behind_gap()
-        self._one_at_a_time = threading.Lock()
         self._ready: deque[_Entry] = deque()
         self._read = self.last = source.oldest - 1
         self._has_read_end = False
@@ -428,11 +426,6 @@ class ScrubbedLog(LineLog):
     def lags(self) -> bool:
         """True when `unread()` has something to do."""
         return self._read < self._source.last or bool(self._ready) or self._source.ended != self.ended
-
-    @property
-    def is_busy(self) -> bool:
-        """True while a thread redacts lines."""
-        return self._one_at_a_time.locked()
 
     def start(self, since: int | None) -> int:
         """Return the position behind which an observer begins, as `LineLog.start()`."""
@@ -454,14 +447,13 @@ class ScrubbedLog(LineLog):
         return size and size + self._fragments.held_bytes
 
     def read(self, blocks: Sequence[_Entry], *, is_last: bool) -> None:
-        """Redact lines, in any thread. What another call has redacted is left out."""
-        with self._one_at_a_time:
-            for entry in blocks:
-                if entry.first > self._read:
-                    self._read_block(entry)
-            if is_last and not self._has_read_end:
-                self._put(self._fragments.rest())
-                self._has_read_end = True
+        """Redact lines, in any thread, but one call at a time. What another call has redacted is left out."""
+        for entry in blocks:
+            if entry.first > self._read:
+                self._read_block(entry)
+        if is_last and not self._has_read_end:
+            self._put(self._fragments.rest())
+            self._has_read_end = True
 
     def _read_block(self, entry: _Entry) -> None:
         if entry.first > self._read + 1:
@@ -495,7 +487,10 @@ _GONE: Final[Any] = _Entry(LineBlock(b"", b"", 0, 0), first=0, t=0.0, direction=
 
 
 class Unread:
-    """Lines that a `ScrubbedLog` has not redacted yet. `run()` does that, in any thread; after another it changes nothing."""
+    """Lines that a `ScrubbedLog` has not redacted yet. `run()` does that, in any thread, but one at a time.
+
+    What another has redacted meanwhile is left out.
+    """
 
     def __init__(self, log: ScrubbedLog, blocks: Sequence[_Entry], *, is_last: bool) -> None:
         self._log = log

@@ -254,10 +254,14 @@ class Slow(Redactor):
         super().__init__()
         self.begun = threading.Event()
         self.go_on = threading.Event()
+        self.at_once = self.most_at_once = 0
 
     def line(self, line: bytes, **how: Any) -> bytes:
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
         self.begun.set()
         self.go_on.wait(30)
+        self.at_once -= 1
         return super().line(line, **how)
 
 
@@ -287,8 +291,10 @@ async def test_an_observer_that_is_cancelled_while_a_thread_redacts_loses_nothin
                 seen.extend([line async for line in watching])
 
             tasks.start_soon(read)
-            await anyio.lowlevel.checkpoint()
+            for _ in range(20):  # a second thread would begin meanwhile
+                await anyio.to_thread.run_sync(slow.begun.is_set)
             slow.go_on.set()
+    assert slow.most_at_once == 1
     assert [line.position for line in seen] == list(range(1, log.last + 1))
     assert said(seen) == "The key is [secret] nowadays"
 
