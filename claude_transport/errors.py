@@ -1,4 +1,4 @@
-"""The tree of errors. All errors that this library raises on purpose are `ClaudeTransportError`s.
+"""The tree of errors, and the one warning. All errors that this library raises on purpose are `ClaudeTransportError`s.
 
 ```text
 ClaudeTransportError                     .code  .category  .retryable  .reason
@@ -53,7 +53,10 @@ from __future__ import annotations
 import datetime as dt
 import os
 import re
+import sys
+import warnings
 from collections.abc import Sequence
+from types import FrameType
 from typing import Any, Final
 
 from claude_transport.printable import last_lines, printable
@@ -70,6 +73,7 @@ __all__ = [
     "CLINotFoundError",
     "CLIVersionMismatch",
     "ClaudeTransportError",
+    "ClaudeTransportWarning",
     "ConfigurationError",
     "ConnectTimeout",
     "ConnectionLost",
@@ -252,6 +256,44 @@ def _without_secrets(text: str) -> str:
     for secret in sorted(find_secrets(dict(os.environ)), key=len, reverse=True):
         text = text.replace(secret, SECRET)
     return redact_secrets(text)
+
+
+# The warning, for programs that configured no logging, too.
+
+
+class ClaudeTransportWarning(UserWarning):
+    """Tells that code or configuration of your own is unsafe, or is ignored. What happens while a session runs is logged instead.
+
+    Python writes it to standard error once for each text and line of your program. The text holds no credentials. The filters of `warnings`
+    silence it: `warnings.filterwarnings("ignore", category=ClaudeTransportWarning)`. With the filter `error`, what gives the warning fails
+    with a `ConfigurationError`.
+    """
+
+
+_BETWEEN: Final = frozenset(
+    "claude_transport claude_agent_sdk anyio asyncio concurrent contextlib outcome threading trio uvloop".split()  # noqa: SIM905
+)
+"""Packages between the code that warns and the line of the program that it is about."""
+
+
+def warn_caller(text: str) -> None:
+    """Give a `ClaudeTransportWarning` at the line of the program that called this library.
+
+    A task of a conversation has no other line of it than the one that runs the event loop, and a thread has none: the place is then the
+    line that calls this.
+
+    Raises:
+        ConfigurationError: the filters of the program make the warning an error, which is the `__cause__`.
+    """
+    level = 2
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - `inspect` takes longer to load than the whole package
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _BETWEEN:
+        level, frame = level + 1, frame.f_back
+    message = printable(_without_secrets(text[:_READ_CHARS]), at_most=_MAX_MESSAGE_CHARS)
+    try:
+        warnings.warn(message, ClaudeTransportWarning, stacklevel=2 if frame is None else level)
+    except ClaudeTransportWarning as exc:
+        raise ConfigurationError(message) from exc
 
 
 class ConfigurationError(ClaudeTransportError):

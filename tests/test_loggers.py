@@ -70,3 +70,31 @@ def test_the_program_shows_the_warnings_of_the_library_while_a_command_runs() ->
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
     assert done.stderr == "heard\n"
+
+
+def test_the_program_shows_a_warning_to_its_user_whatever_the_filters_of_the_interpreter_are() -> None:
+    script = (
+        "from claude_transport.app.standard_streams import warnings_as_log, warnings_to_stderr\n"
+        "from claude_transport.errors import warn_caller\n"
+        "with warnings_as_log(), warnings_to_stderr():\n"
+        "    for _ in range(2): warn_caller('heard')"
+    )
+    for filters in ([], ["-W", "error"], ["-W", "ignore"]):
+        done = subprocess.run([sys.executable, *filters, "-c", script], capture_output=True, text=True, timeout=120, check=True)
+        assert done.stderr == "heard\n"
+
+
+def test_another_program_is_warned_on_standard_error_once_for_each_line_of_it(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from claude_transport.errors import warn_caller\n"
+        "for _ in range(2): warn_caller('token=sk-ant-api03-' + 40 * 'a')\n"
+        "warn_caller('another\\nline')",
+        "utf-8",
+    )
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=120, check=True)
+    told = [line for line in done.stderr.splitlines() if "ClaudeTransportWarning" in line]
+    assert told == [
+        f"{program}:2: ClaudeTransportWarning: token=[secret]",
+        f"{program}:3: ClaudeTransportWarning: another\\nline",
+    ]

@@ -29,6 +29,7 @@ from claude_transport.app.render import AnswerReader, Face, Remark, ToolCall, Wo
 from claude_transport.app.standard_streams import write_remark
 from claude_transport.app.terminal import choose_look, is_terminal, one_line, open_progress, visible
 from claude_transport.client.questions import Allow, CallbackContext, Deny
+from claude_transport.client.shadowing import NOT_ASKED
 from claude_transport.completion.call import announce, stream
 from claude_transport.completion.classification import classify_result, with_address
 from claude_transport.completion.completion import Completion, partial_completion
@@ -483,7 +484,7 @@ def _library_log(face: Face, *, verbose: bool) -> Iterator[None]:
     before = (logger.level, logger.propagate)
     handler = _FaceHandler(face, level=logging.INFO if verbose else logging.WARNING)
     if not verbose:  # a user of --allowed-tools knows that these tools are not asked about
-        handler.addFilter(lambda record: record.name != "claude_transport.client.shadowing")
+        handler.addFilter(lambda record: not record.getMessage().startswith(NOT_ASKED))
     logger.addHandler(handler)
     logger.setLevel(handler.level)
     logger.propagate = False

@@ -27,6 +27,7 @@ from claude_transport.app.standard_streams import (
     open_missing_streams,
     output_failure,
     told_as_output_failure,
+    warnings_as_log,
     warnings_to_stderr,
     write_remark,
 )
@@ -44,7 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         130: interrupted. 141: the reader of the output has gone.
     """
     open_missing_streams()
-    code = _run(sys.argv[1:] if argv is None else argv)
+    with warnings_as_log():
+        code = _run(sys.argv[1:] if argv is None else argv)
     lost = last_flush(sys.stdout)
     if lost is not None and code == EXIT_OK:
         code = EXIT_NO_READER if isinstance(lost, BrokenPipeError) else report_failure(output_failure(lost))

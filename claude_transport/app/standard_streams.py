@@ -11,10 +11,11 @@ import errno
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from typing import Final, TextIO
 
-from claude_transport.errors import ClaudeTransportError
+from claude_transport.errors import ClaudeTransportError, ClaudeTransportWarning
 
 _STREAMS: Final = (
     ("stdin", 0, os.O_RDONLY, "r", "strict"),
@@ -98,6 +99,28 @@ def last_flush(stream: TextIO) -> OSError | None:
     except ValueError:
         pass  # closed: there is nothing left to flush
     return None
+
+
+@contextlib.contextmanager
+def warnings_as_log() -> Iterator[None]:
+    """A block in which each `ClaudeTransportWarning` is a warning of the library's log: every command shows that in its own way.
+
+    Filters of the interpreter do not apply to it: with `python -W error`, the program works as without.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("default", category=ClaudeTransportWarning)
+        show = warnings.showwarning
+
+        def log(
+            message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None, line: str | None = None
+        ) -> None:
+            if issubclass(category, ClaudeTransportWarning):
+                logging.getLogger("claude_transport").warning("%s", message)
+            else:
+                show(message, category, filename, lineno, file, line)
+
+        warnings.showwarning = log
+        yield
 
 
 @contextlib.contextmanager

@@ -6,21 +6,19 @@ about its account with the billing policy.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
 
-from claude_transport.errors import ConfigurationError
+from claude_transport.errors import ConfigurationError, warn_caller
 from claude_transport.launch.credentials import Payer
 from claude_transport.launch.options import BillingPolicy
-from claude_transport.loggers import logger_for
-from claude_transport.printable import printable
 from claude_transport.protocol.control import AccountInfo
 from claude_transport.transport import PermissionSetting
 
-logger: logging.Logger = logger_for(__name__)
+NOT_ASKED: Final = "can_use_tool is not asked about everything"
+"""How the warning begins, for programs that choose what is not asked."""
 
 _WHOLE_MODES = {
     "bypassPermissions": (
@@ -102,7 +100,7 @@ class Shadowing:
         self._settings: tuple[PermissionSetting, ...] = ()
 
     def check_settings(self, settings: Iterable[PermissionSetting]) -> None:
-        """Check the settings of the transport, before it is connected. Logs one warning about what the callback will not be asked.
+        """Check the settings of the transport, before it is connected. One `ClaudeTransportWarning` tells what the callback is not asked.
 
         Raises:
             ConfigurationError: the callback would never be called; `option` names the setting.
@@ -155,7 +153,7 @@ class Shadowing:
                 raise ConfigurationError(message, option=shadow.option)
         if shadows:
             reasons = "; ".join(f"{shadow.option}: {shadow.why}" for shadow in shadows)
-            logger.warning("can_use_tool is not asked about everything: %s%s", source, printable(reasons))
+            warn_caller(f"{NOT_ASKED}: {source}{reasons}")
 
 
 def _agent_settings(agents: object) -> tuple[PermissionSetting, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
-import logging
 import os
 import random
 import re
@@ -23,12 +22,9 @@ from typing import Final, TypeAlias
 import anyio
 import msgspec
 
-from claude_transport.errors import ConfigurationError
+from claude_transport.errors import ConfigurationError, warn_caller
 from claude_transport.gateway.pace import Pace
 from claude_transport.gateway.turned_away import TurnedAway
-from claude_transport.loggers import logger_for
-
-logger: logging.Logger = logger_for(__name__)
 
 ANYBODY = "anybody"
 """The owner of every session of a gateway without tokens."""
@@ -175,7 +171,7 @@ class GatewayTokens:
         """Return the tokens in a text file that has `NAME TOKEN`, or only a token, on each line.
 
         A token without a name belongs to the owner `token-N`, where N is the number of its line. Blank lines and lines that begin with `#`
-        are ignored. A file that its group can read is logged as a warning.
+        are ignored. A file that its group can read gives a `ClaudeTransportWarning`.
 
         Raises:
             ConfigurationError: the file cannot be read, holds no token or one that is not valid, or can be read by every user of this
@@ -194,7 +190,7 @@ class GatewayTokens:
         if mode & stat.S_IRWXO:
             raise ConfigurationError(f"the token file {shown} is open to every user of this system: run chmod 600 on it", option="tokens")
         if mode & stat.S_IRWXG:
-            logger.warning("the token file %r is open to its group", os.fspath(path))
+            warn_caller(f"the token file {shown} is open to its group: run chmod 600 on it")
         tokens = cls()
         for number, line in enumerate(text.splitlines(), 1):
             words = line.split()

@@ -27,6 +27,11 @@ from claude_transport.launch.payloads import INLINE_SCHEMA_LIMIT, path_argument,
 from claude_transport.launch.rules import check_rules, check_tools, skill_rules
 from claude_transport.launch.settings import is_inline_json, load_settings
 
+BARE_DROPPED: Final = (
+    "--bare was dropped: it ignores the login and the OAuth token, and the child has no other credential, such as an API key"
+)
+"""The note on an option that cannot be used."""
+
 FIXED_ARGUMENTS: Final = ("--output-format", "stream-json", "--verbose", "--input-format", "stream-json")
 
 RESERVED_FLAGS: Final[Mapping[str, str]] = {
@@ -353,9 +358,7 @@ def effective_values(
         unreadable = remote and isinstance(options.settings, (str, os.PathLike)) and not is_inline_json(os.fspath(options.settings))
         if not unreadable and not bare_can_authenticate(env, load_settings(options)):
             values["bare"] = False
-            notes.append(
-                "--bare was dropped: it ignores the login and the OAuth token, and the child has no other credential, such as an API key"
-            )
+            notes.append(BARE_DROPPED)
     if options.strict_mcp_config is None:
         values["strict_mcp_config"] = bool(options.mcp_servers)
     if options.skills is not None:

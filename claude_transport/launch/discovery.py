@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
-from claude_transport.errors import CLINotFoundError, ConfigurationError, NotExecutableError
+from claude_transport.errors import CLINotFoundError, ConfigurationError, NotExecutableError, warn_caller
 from claude_transport.launch import windows
 from claude_transport.loggers import logger_for
 from claude_transport.printable import printable
@@ -462,15 +462,15 @@ _listeners: Final[list[Callable[[CLIChange], object]]] = []
 
 
 def pin_cli(cli: CLI, *, asked: str | PathLike[str] | None = None) -> CLIChange | None:
-    """Record a start in this process. A change is logged as a warning, and reported to every listener."""
+    """Record a start in this process. A change is reported to every listener, and a `ClaudeTransportWarning` tells it."""
     change = _of_this_process.note(cli, asked=asked)
     if change is not None:
-        logger.warning("%s, although the option pin_cli expects the same one", printable(change))
         for listener in tuple(_listeners):
             try:
                 listener(change)
             except Exception:
                 logger.exception("a listener for changes of the CLI failed; the session starts anyway")
+        warn_caller(f"{change}, although the option pin_cli expects the same one")
     return change
 
 

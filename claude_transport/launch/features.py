@@ -11,7 +11,6 @@ silently ignored by such a CLI, so it counts as missing.
 
 from __future__ import annotations
 
-import logging
 import re
 import threading
 from collections.abc import Collection, Iterable
@@ -19,11 +18,8 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from claude_transport.errors import CLIVersionMismatch
-from claude_transport.loggers import logger_for
+from claude_transport.errors import CLIVersionMismatch, warn_caller
 from claude_transport.printable import printable
-
-logger: logging.Logger = logger_for(__name__)
 
 OLDEST_CLI: Final = "2.1.92"
 """The oldest CLI that this library talks to; an older one is refused."""
@@ -274,7 +270,7 @@ _BY_NAME: Final = {feature.name: feature for feature in FEATURES}
 LIMITED_REQUESTS: Final = frozenset(feature.name.partition(".")[0] for feature in FEATURES)
 """Every name in the table, without the field: a control request that is not among them is known to every supported CLI, with all fields."""
 _VERSION: Final = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?![\d.])")
-_warned: Final[set[tuple[str, str]]] = set()
+_warned: Final[dict[str, set[str]]] = {}  # by program
 _warned_lock: Final = threading.Lock()
 
 
@@ -350,7 +346,7 @@ class SupportedRange(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
     def check(self, version: str | None) -> None:
-        """Refuse a version that is too old, and warn once of each that is newer than all that were tested.
+        """Refuse a version that is too old, and give one `ClaudeTransportWarning` of each that is newer than all that were tested.
 
         Raises:
             CLIVersionMismatch: it is older than `oldest`; `version` of the error is the program's, `flag` is None.
@@ -361,13 +357,12 @@ class SupportedRange(msgspec.Struct, frozen=True, kw_only=True):
         if _numbers(version) < _numbers(self.oldest):
             raise CLIVersionMismatch(f"this {self.program} is {version}, {note}", version=version)
         with _warned_lock:
-            is_news = (self.program, version) not in _warned
-            if len(_warned) < _MAX_WARNED:
-                _warned.add((self.program, version))
-        if is_news:
-            logger.warning(
-                "this %s is %s, %s; it may say or do things that this library does not know", self.program, printable(version), note
-            )
+            known = _warned.setdefault(self.program, set())
+            if version in known or len(known) >= _MAX_WARNED:
+                return
+        warn_caller(f"this {self.program} is {printable(version)}, {note}; it may say or do things that this library does not know")
+        with _warned_lock:  # not before: where the warning is an error, each session gets it
+            known.add(version)
 
 
 CLAUDE_RANGE: Final = SupportedRange(program="claude", oldest=OLDEST_CLI, newest=NEWEST_CLI, update="run `claude update`")

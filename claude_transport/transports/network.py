@@ -5,7 +5,6 @@ The connections are made in `streams`: sockets, TLS, WebSocket, compression. The
 
 from __future__ import annotations
 
-import logging
 import ssl
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -14,9 +13,8 @@ import anyio
 import msgspec
 from anyio.abc import ByteStream, ByteStreamConnectable
 
-from claude_transport.errors import ClaudeTransportError, CLIConnectionError, ConfigurationError, ConnectionLost
+from claude_transport.errors import ClaudeTransportError, CLIConnectionError, ConfigurationError, ConnectionLost, warn_caller
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.loggers import logger_for
 from claude_transport.protocol.envelope import encode_line
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES
 from claude_transport.protocol.link import DEFAULT_HEARTBEAT, Refusal
@@ -28,8 +26,6 @@ from claude_transport.streams.tls import TLSConnectable
 from claude_transport.streams.websocket import WebSocketConnectable
 from claude_transport.transport import Client, SessionTerms, TransportInfo
 from claude_transport.transports.stream import DEFAULT_STREAM_CLOSE_TIMEOUT, StreamTransport, check_bounds
-
-logger: logging.Logger = logger_for(__name__)
 
 _REFUSED = b'"refused"'
 """Is in the last line of a server in plain mode that refuses: a system message of this subtype, with an `error`."""
@@ -136,8 +132,7 @@ class NetworkTransport(StreamTransport):
             TransportClosed: `close()` was called, before or meanwhile.
         """
         if self._exposes_token:
-            self._exposes_token = False  # once is enough
-            logger.warning("the token for %s is sent unencrypted: use tls:// or wss://", self._address)
+            warn_caller(f"the token for {self._address} is sent unencrypted: use tls:// or wss://")
         try:
             await super().connect()
         except (CLIConnectionError, ConfigurationError) as exc:

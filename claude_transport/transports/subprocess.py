@@ -20,7 +20,8 @@ import anyio.to_thread
 import msgspec
 from anyio.abc import ByteStreamConnectable
 
-from claude_transport.errors import CLIVersionMismatch, ConfigurationError, ProcessError, SpawnError
+from claude_transport.errors import CLIVersionMismatch, ConfigurationError, ProcessError, SpawnError, warn_caller
+from claude_transport.launch.argv import BARE_DROPPED
 from claude_transport.launch.discovery import (
     CLI,
     PATH_VARIABLE,
@@ -282,11 +283,13 @@ class SubprocessTransport(StreamTransport):
         if self._options.pin_cli and self._cli is not None and planned.remote is None:
             pin_cli(self._cli, asked=self._options.cli_path)
         if launch.initialize and (self._client is None or not self._client.initializes):
-            logger.warning(
-                "these options need an initialize request, which this program does not send: %s", ", ".join(sorted(launch.initialize))
-            )
+            names = ", ".join(sorted(launch.initialize))
+            warn_caller(f"these options need an initialize request, which this program does not send: {names}")
         for note in launch.notes:
-            logger.info("%s", printable(note))
+            if note == BARE_DROPPED:
+                warn_caller(note)
+            else:
+                logger.info("%s", printable(note))
 
     async def _find_cli_version(self, *, said: str | None) -> str | None:
         """Return the version that the CLI `said`, or else that of its binary, which is run once for each state of the file."""

@@ -402,3 +402,20 @@ def test_the_program_run_by_its_script_is_the_same_program(program: Program) -> 
     script = Path(program.argv("x")[0]).with_name("claude-transport")
     ran = subprocess.run([script, "--version"], capture_output=True, env=program.env, timeout=PATIENCE, check=True)
     assert ran.stdout.startswith(b"claude-transport ")
+
+
+def test_a_newer_claude_than_the_newest_tested_one_is_one_line_and_works_although_warnings_are_errors(play: Play, program: Program) -> None:
+    fake = play(Scenario(otherwise=Turn((Text("yes"), Result())), version="2.1.999"))
+    ran = program.run("ask", "--cli-path", str(fake.path), "hi")  # with -W error
+    assert (ran.returncode, ran.stdout) == (0, b"yes\n"), ran.stderr
+    (line,) = ran.stderr.decode().splitlines()
+    assert line.lstrip("\N{MIDDLE DOT}- ").startswith("this claude is 2.1.999, newer than ")
+
+
+def test_that_permissions_of_the_command_line_are_not_asked_about_is_told_with_verbose_only(play: Play, program: Program) -> None:
+    fake = play(Scenario(otherwise=Turn((Text("yes"), Result()))))
+    quiet, verbose = (
+        program.run("ask", *chosen, "--cli-path", str(fake.path), "--allowed-tools", "Bash", "hi") for chosen in ([], ["--verbose"])
+    )
+    assert (quiet.returncode, quiet.stderr, verbose.returncode) == (0, b"", 0)
+    assert b"can_use_tool is not asked about everything: allowed_tools: Bash" in verbose.stderr

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from claude_transport import (
     TransportWrapper,
 )
 from claude_transport.client.shadowing import find_shadows
+from claude_transport.errors import ClaudeTransportWarning
 from claude_transport.launch.settings import permission_settings
 from claude_transport.transports import Client, PermissionSetting, SessionTerms
 
@@ -98,15 +99,33 @@ PARTIAL: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("options", "told"), PARTIAL, ids=str)
 async def test_what_is_kept_from_it_in_part_is_one_warning(options: dict[str, Any], told: str, caplog: pytest.LogCaptureFixture) -> None:
-    await passes(over(options))
-    (record,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert told in record.getMessage()
+    with pytest.warns(ClaudeTransportWarning, match="can_use_tool is not asked about everything") as told_to_the_program:
+        await passes(over(options))
+    (warning,) = told_to_the_program
+    assert told in str(warning.message)
+    assert caplog.text == ""
+
+
+async def test_the_warning_of_what_is_kept_from_it_holds_no_secret() -> None:
+    with pytest.warns(ClaudeTransportWarning, match="Bash") as told:
+        await passes(over({"allowed_tools": ["Bash(curl -H 'Authorization: Bearer 3f9d8a7b6c5e4f3a2b1c0d9e8f7a6b5c' *)"]}))
+    assert "3f9d8a7b" not in str(told[0].message)
+
+
+async def test_a_program_that_makes_the_warning_an_error_gets_a_typed_one_before_any_prompt() -> None:
+    inner = Starts("acceptEdits")
+    for transport in (Announces(inner), inner):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", ClaudeTransportWarning)
+            error = await refused(Query(transport, can_use_tool=allow))
+        assert isinstance(error.__cause__, ClaudeTransportWarning)
+        assert (error.code, error.retryable, inner.prompts()) == ("config.invalid", False, [])
 
 
 @pytest.mark.parametrize("mode", ["dontAsk", "bypassPermissions"])
-async def test_a_hook_before_each_tool_may_still_ask_so_that_nothing_is_refused(mode: Any, caplog: pytest.LogCaptureFixture) -> None:
-    await passes(over({"permission_mode": mode}, hooks=PRE_TOOL_USE))
-    assert mode in caplog.text
+async def test_a_hook_before_each_tool_may_still_ask_so_that_nothing_is_refused(mode: Any) -> None:
+    with pytest.warns(ClaudeTransportWarning, match=mode):
+        await passes(over({"permission_mode": mode}, hooks=PRE_TOOL_USE))
     assert (await refused(over({"permission_prompts": "none"}, hooks=PRE_TOOL_USE))).option == "permission_prompts"
 
 
@@ -132,11 +151,13 @@ async def test_what_shadows_nothing_passes_without_a_word(options: dict[str, Any
     assert caplog.text == ""
 
 
-async def test_subagents_of_the_query_count_like_those_of_the_options(caplog: pytest.LogCaptureFixture) -> None:
+async def test_subagents_of_the_query_count_like_those_of_the_options() -> None:
     agents = {"eager": {"description": "d", "prompt": "p", "permissionMode": "acceptEdits"}, "plain": {"description": "d", "prompt": "p"}}
-    await passes(over({}, agents=agents))
-    assert "agents['eager']" in caplog.text
-    assert "plain" not in caplog.text
+    with pytest.warns(ClaudeTransportWarning) as told:
+        await passes(over({}, agents=agents))
+    (warning,) = told
+    assert "agents['eager']" in str(warning.message)
+    assert "plain" not in str(warning.message)
 
 
 async def test_a_settings_file_is_looked_into(tmp_path: Path) -> None:
@@ -185,8 +206,9 @@ async def test_a_mode_that_the_users_own_settings_chose_fails_the_start_and_clos
     assert "close" in transport.calls
     async with Query(Starts(mode)):
         pass
-    async with Query(Starts(mode), can_use_tool=allow, hooks=PRE_TOOL_USE):
-        pass
+    with pytest.warns(ClaudeTransportWarning, match=mode):
+        async with Query(Starts(mode), can_use_tool=allow, hooks=PRE_TOOL_USE):
+            pass
 
 
 @pytest.mark.parametrize("mode", [None, "default", "manual", "a mode of the future"])
@@ -196,10 +218,10 @@ async def test_any_other_mode_is_fine(mode: str | None, caplog: pytest.LogCaptur
     assert caplog.text == ""
 
 
-async def test_a_mode_that_leaves_something_to_ask_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    async with Query(Starts("acceptEdits"), can_use_tool=allow):
-        pass
-    assert "acceptEdits" in caplog.text
+async def test_a_mode_that_leaves_something_to_ask_is_a_warning() -> None:
+    with pytest.warns(ClaudeTransportWarning, match="settings that the CLI found itself say so; .*acceptEdits"):
+        async with Query(Starts("acceptEdits"), can_use_tool=allow):
+            pass
 
 
 class Older(ForeignTransport):
@@ -279,10 +301,11 @@ class Announces(TransportWrapper):
         return SessionTerms(permissions=[PermissionSetting("mode", "acceptEdits", "permission_mode")])
 
 
-async def test_what_was_told_before_the_start_is_not_told_again(caplog: pytest.LogCaptureFixture) -> None:
-    async with Query(Announces(Starts("acceptEdits")), can_use_tool=allow):
-        pass
-    assert len(caplog.records) == 1
+async def test_what_was_told_before_the_start_is_not_told_again() -> None:
+    with pytest.warns(ClaudeTransportWarning) as told:
+        async with Query(Announces(Starts("acceptEdits")), can_use_tool=allow):
+            pass
+    assert len(told) == 1
 
 
 # --------------------------------------------------------------------------------------------------------------- the pure parts

@@ -6,7 +6,6 @@ import errno
 import hashlib
 import hmac
 import inspect
-import logging
 import socket
 import ssl
 import stat
@@ -19,7 +18,7 @@ import pytest
 from anyio.abc import SocketAttribute
 
 from claude_transport.bridge.host import BridgeHost
-from claude_transport.errors import ConfigurationError
+from claude_transport.errors import ClaudeTransportWarning, ConfigurationError
 from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices, check_answers
 from claude_transport.gateway.door import Allowance, Door, GatewayLimits, GatewayTokens
 from claude_transport.gateway.gateway import Gateway
@@ -96,13 +95,14 @@ def test_tokens_from_a_file_have_names_comments_and_blank_lines(tmp_path: Path) 
 
 
 def test_a_token_file_that_everybody_can_read_is_refused_and_one_of_a_group_is_worth_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
 ) -> None:
     with pytest.raises(ConfigurationError, match="chmod 600"):
         GatewayTokens.from_file(token_file(tmp_path, f"alice {TOKEN}\n", mode=0o644))
-    with caplog.at_level(logging.WARNING):
+    with pytest.warns(ClaudeTransportWarning, match="open to its group") as told:
         GatewayTokens.from_file(token_file(tmp_path, f"alice {TOKEN}\n", mode=0o640))
-    assert "open to its group" in caplog.text
+    assert [warning.filename for warning in told] == [__file__]
+    assert TOKEN not in str(told[0].message)
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import inspect
-import logging
 import textwrap
+import warnings
 
 import pytest
 
 from claude_transport.client.controls import Controls
-from claude_transport.errors import CLIVersionMismatch
+from claude_transport.errors import ClaudeTransportWarning, CLIVersionMismatch
 from claude_transport.launch.argv import FLAGS
 from claude_transport.launch.features import (
     FEATURES,
@@ -18,6 +18,7 @@ from claude_transport.launch.features import (
     OBSERVED,
     OLDEST_CLI,
     Feature,
+    SupportedRange,
     check_range,
     find_feature,
     first_lacking,
@@ -71,13 +72,24 @@ def test_an_older_version_than_the_range_is_refused_with_the_remedy(version: str
     assert OLDEST_CLI in str(error)
 
 
-def test_a_newer_version_than_the_range_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
+def test_a_newer_version_than_the_range_is_warned_of_once() -> None:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("default")
         for version in ("2.1.990", "2.1.990", "2.2.990"):
             check_range(version)
-    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
-    assert [version in record.getMessage() for version, record in zip(("2.1.990", "2.2.990"), caplog.records, strict=True)] == [True, True]
-    assert NEWEST_CLI in caplog.text
+    assert [warning.category for warning in told] == [ClaudeTransportWarning] * 2
+    assert [version in str(warning.message) for version, warning in zip(("2.1.990", "2.2.990"), told, strict=True)] == [True, True]
+    assert NEWEST_CLI in str(told[0].message)
+
+
+def test_a_peer_that_names_ever_newer_versions_is_not_warned_of_without_end() -> None:
+    a_program = SupportedRange(program="another", oldest="1.0.0", newest="2.0.0", update="update it")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for number in range(1_000):
+            a_program.check(f"3.0.{number}")
+    assert 0 < len(told) <= 100
+    assert {warning.filename for warning in told} == {__file__}
 
 
 # ------------------------------------------------------------------------------------------------------------------- table

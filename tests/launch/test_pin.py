@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 
 import pytest
 
+from claude_transport.errors import ClaudeTransportWarning
 from claude_transport.launch.discovery import CLI, CLIChange, CLIPin, on_cli_change
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.testing.fake_claude import FakeClaude
@@ -79,7 +81,8 @@ async def test_s10_a_session_with_pin_cli_tells_of_a_change_and_one_without_does
 
     stop = on_cli_change(listen)
     try:
-        with FakeClaude(Scenario.echo()) as fake:
+        with FakeClaude(Scenario.echo()) as fake, warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
 
             async def session(*, pinned: bool) -> None:
                 async with SubprocessTransport(ClaudeOptions(cli_path=str(fake.path), pin_cli=pinned)) as transport:
@@ -100,4 +103,6 @@ async def test_s10_a_session_with_pin_cli_tells_of_a_change_and_one_without_does
     finally:
         stop()
     told = [record.levelname for record in caplog.records if record.name == "claude_transport.launch.discovery"]
-    assert told == ["WARNING", "ERROR", "WARNING"]
+    assert told == ["ERROR"]  # of the listener
+    assert ["although the option pin_cli expects the same one" in str(each.message) for each in warned] == [True, True]
+    assert {each.category for each in warned} == {ClaudeTransportWarning}

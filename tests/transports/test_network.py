@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import logging
 import socket
 import ssl
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,6 +20,7 @@ from claude_transport import NetworkTransport, Query, SubprocessTransport, open_
 from claude_transport.errors import (
     AuthenticationError,
     ClaudeTransportError,
+    ClaudeTransportWarning,
     CLIConnectionError,
     ConfigurationError,
     ConnectionLost,
@@ -315,13 +316,16 @@ async def test_a_token_in_the_clear_on_a_network_is_warned_of_once_and_never_nam
 
     monkeypatch.setattr(socket, "getaddrinfo", nowhere)
     transport = NetworkTransport("tcp://claude.invalid:1", token=TOKEN, resume=False)
-    with caplog.at_level(logging.WARNING):
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("default")
         for _ in range(2):
             with pytest.raises(CLIConnectionError):
                 await transport.connect()
-    (record,) = caplog.records
-    assert "unencrypted" in record.getMessage()
-    assert TOKEN not in record.getMessage()
+    (warning,) = told
+    assert (warning.category, warning.filename) == (ClaudeTransportWarning, __file__)
+    assert "unencrypted" in str(warning.message)
+    assert TOKEN not in str(warning.message)
+    assert caplog.text == ""
 
 
 # ---------------------------------------------------------------------------------------------------------- no connection

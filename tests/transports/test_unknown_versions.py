@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -79,12 +79,26 @@ async def test_an_older_cli_than_the_range_is_refused_before_any_prompt(make: Ma
 async def test_a_newer_cli_than_the_range_runs_with_one_warning(make: Make, caplog: pytest.LogCaptureFixture, anyio_backend: str) -> None:
     version = f"2.1.99{len(anyio_backend)}"  # each version is warned of once in a process
     path = make(version, answer=f'{{"claude_code_version":"{version}"}}')
-    with caplog.at_level(logging.WARNING), anyio.fail_after(PATIENCE):
+    with warnings.catch_warnings(record=True) as told, anyio.fail_after(PATIENCE):
+        warnings.simplefilter("default")
         for _ in range(2):
             async with ct.Query(ct.SubprocessTransport(options(path))) as query:
                 assert query.info.cli_version == version
-    assert [version in record.getMessage() for record in caplog.records] == [True]
+    (warning,) = told
+    assert (warning.category, warning.filename) == (ct.errors.ClaudeTransportWarning, __file__)
+    assert version in str(warning.message)
+    assert caplog.text == ""
     assert started(path) == ["--output-format"] * 2  # it has said its version
+
+
+async def test_a_newer_cli_is_refused_each_time_where_its_warning_is_an_error(make: Make) -> None:
+    path = make("2.1.981", answer='{"claude_code_version":"2.1.981"}')
+    for _ in range(2):
+        with warnings.catch_warnings(), anyio.fail_after(PATIENCE):
+            warnings.simplefilter("error")
+            with pytest.raises(ct.ConfigurationError, match=r"2\.1\.981, newer than") as caught:
+                await ct.Query(ct.SubprocessTransport(options(path))).start()
+        assert isinstance(caught.value.__cause__, ct.errors.ClaudeTransportWarning)
 
 
 @pytest.mark.parametrize(
