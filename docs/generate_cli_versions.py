@@ -22,7 +22,7 @@ INTRODUCTION = f"""\
 This library talks to claude **{OLDEST_CLI} to {NEWEST_CLI}**.
 
 * An older one is refused with `CLIVersionMismatch` (`version` is the CLI's, `flag` is None), before any prompt is sent.
-* A newer one is used. The first session with it logs one warning.
+* A newer one is used. The first session with it gives one `ClaudeTransportWarning`.
 * A feature that the running version lacks is refused with `CLIVersionMismatch`, whose `flag` is the name in the tables below and whose
   `version` is the CLI's. An option is refused before anything is started, a control request and a prompt before they are sent.
 * A CLI has each feature that it lists in `capabilities` (in its answer to `initialize`, or at the start of a turn), whatever its version.

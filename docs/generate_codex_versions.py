@@ -23,7 +23,7 @@ This library talks to Codex **{CODEX_RANGE.oldest} to {CODEX_RANGE.newest}**.
 
 * An older one is refused with `CLIVersionMismatch` (`version` is that of Codex, `flag` is None), before any prompt is sent. No older
   version was examined, so it is not known whether it asks for approval and obeys the answer.
-* A newer one is used. The first session with it logs one warning.
+* A newer one is used. The first session with it gives one `ClaudeTransportWarning`.
 * A method that the running version lacks is refused with `CLIVersionMismatch`, whose `flag` is the name in the table below. It is refused
   before it is sent.
 * A feature without a row in the tables exists in every supported version. All examined versions ask for approval, and obey the answer.

@@ -87,7 +87,7 @@ class Query(Controls):
     Args:
         transport: any object with the six methods of `Transport`. It is connected if it is not yet, and closed with the query.
         can_use_tool: asked before a tool runs that needs permission. `start()` refuses options that would prevent it from ever being
-            called, and logs a warning about options that answer a part of the questions.
+            called, and gives a warning about options that answer a part of the questions.
         hooks: event name to a list of `HookMatcher`, which hold the callbacks.
         mcp_servers: MCP servers by name, whose tools are called `mcp__<name>__<tool>`. `mcp.server.Server` and `MCPServer` objects
             run in this process, wherever the CLI is. Configurations (stdio, http, sse) are for servers that the CLI runs or reaches.

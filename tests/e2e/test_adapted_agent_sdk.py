@@ -21,7 +21,10 @@ from claude_transport.interop.agent_sdk import AdaptedTransport, adapt, options_
 from claude_transport.testing import FakeMessagesAPI, replies
 
 # The official client drops its own generators half read, which trio remarks on; that is not ours to judge.
-pytestmark = pytest.mark.filterwarnings("ignore:Async generator 'claude_agent_sdk:ResourceWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Async generator 'claude_agent_sdk:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:can_use_tool is not asked:UserWarning"),
+]
 
 PATIENCE = 60.0  # seconds for the CLI to say its next word, on a machine with much else to do
 

@@ -25,6 +25,8 @@ import claude_transport as ct
 from claude_transport.protocol.hooks import INPUTS
 from claude_transport.testing import replies
 
+pytestmark = pytest.mark.filterwarnings("ignore:can_use_tool is not asked:UserWarning")
+
 H = TypeVar("H", bound=ct.hooks.HookInput)
 
 GREETER = {"greeter": {"type": "stdio", "command": sys.executable, "args": [str(Path(__file__).parent / "eliciting_server.py")]}}

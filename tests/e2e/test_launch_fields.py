@@ -14,6 +14,8 @@ from mcp.server import MCPServer
 import claude_transport as ct
 from claude_transport.testing import replies
 
+pytestmark = pytest.mark.filterwarnings("ignore:can_use_tool is not asked:UserWarning")
+
 SERVER = Path(__file__).parent / "sums_server.py"
 SUMS = {"sums": {"type": "stdio", "command": sys.executable, "args": [str(SERVER)]}}
 SILENT = {"sums": {"type": "stdio", "command": sys.executable, "args": [str(SERVER), "--never-answer"]}}

@@ -14,6 +14,8 @@ import claude_transport as ct
 from claude_transport import errors
 from claude_transport.testing import replies
 
+pytestmark = pytest.mark.filterwarnings("ignore:can_use_tool is not asked:UserWarning")
+
 
 def rules(**lists: list[str]) -> dict[str, Any]:
     return {"permissions": lists}

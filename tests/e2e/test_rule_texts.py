@@ -16,6 +16,8 @@ import claude_transport as ct
 from claude_transport.launch.rules import check_rules, split_rules
 from claude_transport.testing import FakeMessagesAPI, replies
 
+pytestmark = pytest.mark.filterwarnings("ignore:can_use_tool is not asked:UserWarning")
+
 PATIENCE = 60.0  # seconds for a turn of the CLI, on a machine with much else to do
 
 # (the value of --allowedTools, whether the command `sh make.sh` is allowed by it, whether the library lets it through as one rule)

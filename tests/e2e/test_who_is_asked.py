@@ -21,6 +21,8 @@ from claude_transport.client.shadowing import find_shadows
 from claude_transport.launch.settings import permission_settings
 from claude_transport.testing import FakeMessagesAPI, replies
 
+pytestmark = pytest.mark.filterwarnings("ignore:can_use_tool is not asked:UserWarning")
+
 PATIENCE = 60.0  # seconds for a turn of the CLI, on a machine with much else to do
 
 TOUCH = ("Bash", {"command": "touch proof.txt", "description": "t"})
