@@ -27,6 +27,7 @@ from generate_met_errors import anchor, index
 __all__ = ["MEANINGS", "PAGE", "found_codes", "main", "render"]
 
 PAGE = Path(__file__).parent / "reference" / "codes.md"
+ERRORS = [name for name in errors.__all__ if not name.endswith("Warning")]
 PACKAGE = Path(__file__).parent.parent / "claude_transport"
 
 INTRODUCTION = """\
@@ -174,7 +175,7 @@ def found_codes() -> dict[str, set[Raised]]:
     # two that are given by way of a variable
     for code in ("protocol.message_too_big", "protocol.websocket"):
         found.setdefault(code, set()).add(Raised("ProtocolError", None, None))
-    return {code: places for code, places in found.items() if {place.kind for place in places} & set(errors.__all__)}
+    return {code: places for code, places in found.items() if {place.kind for place in places} & set(ERRORS)}
 
 
 def codes_in(value: ast.expr | None) -> Iterator[str]:
@@ -213,7 +214,7 @@ def classes_told() -> set[str]:
 def reasons_of(kinds: str, told: set[str]) -> str:
     """Return where these classes find a reason, by asking one of each."""
     found: list[str] = []
-    for cls in (getattr(errors, name) for name in kinds.replace("`", "").split(", ") if name in errors.__all__):
+    for cls in (getattr(errors, name) for name in kinds.replace("`", "").split(", ") if name in ERRORS):
         known = cls("m")
         found += ["said"] if cls.__name__ in told else []
         found += ["result"] if hasattr(known, "result") and cls("m", result=ReportedFailure(result="x")).reason == "x" else []
@@ -223,7 +224,7 @@ def reasons_of(kinds: str, told: set[str]) -> str:
 
 def rows() -> dict[str, list[str]]:
     """Return for each code: classes, categories, whether it may be retried, and its meaning."""
-    table = {cls.code: own_row(cls) for cls in (getattr(errors, name) for name in errors.__all__)}
+    table = {cls.code: own_row(cls) for cls in (getattr(errors, name) for name in ERRORS)}
     table |= {cls.code: own_row(cls) for cls in OTHER_CLASSES if cls is not TurnedAway}
     found = found_codes()
     particular = set(found) - set(table)
@@ -232,7 +233,7 @@ def rows() -> dict[str, list[str]]:
     if unused := set(MEANINGS) - particular:
         raise ValueError(f"words for nothing: {sorted(unused)}")
     for code in particular:
-        places = sorted((place for place in found[code] if place.kind in errors.__all__), key=lambda place: place.kind)
+        places = sorted((place for place in found[code] if place.kind in ERRORS), key=lambda place: place.kind)
         kinds = list(dict.fromkeys(place.kind for place in places))
         categories = dict.fromkeys(f"`{place.category or getattr(errors, place.kind).category}`" for place in places)
         again = {place.retryable or ("yes" if getattr(errors, place.kind).retryable else "no") for place in places}

@@ -37,7 +37,7 @@ def test_main_writes_the_page_of_codes(generator: Any, page: str, tmp_path: Path
     assert (tmp_path / "codes.md").read_text("utf-8") == page
 
 
-@pytest.mark.parametrize("name", errors.__all__)
+@pytest.mark.parametrize("name", [name for name in errors.__all__ if not name.endswith("Warning")])
 def test_every_class_has_a_row_under_its_code(page: str, name: str) -> None:
     cls = getattr(errors, name)
     assert re.search(rf"^\| `{re.escape(cls.code)}` \| `{name}` \| `{cls.category}` \|", page, re.MULTILINE)

@@ -174,8 +174,11 @@ class LoopThread:
     def _run(self) -> None:
         try:
             anyio.run(self._serve, backend=self._backend)
-        except BaseException as exc:  # noqa: BLE001 - such as a backend that is not installed: the caller gets it
+        except BaseException as exc:  # noqa: BLE001 - such as a backend that cannot be imported: the caller gets it
             self._failure = exc
+            if self._host is None and isinstance(exc, Exception):
+                self._failure = ConfigurationError(f"backend={self._backend!r} cannot be used", option="backend")
+                self._failure.__cause__ = exc
         finally:
             with self._lock:
                 self._over = True

@@ -17,6 +17,7 @@ from typing import Any, Literal, Self, TypedDict, cast
 
 import anyio
 from anyio.abc import TaskGroup
+from msgspec.structs import force_setattr
 
 from claude_transport.alarm import Alarm
 from claude_transport.background import OrderedStarts, clock_here, start_in
@@ -62,7 +63,7 @@ from claude_transport.protocol.control import ControlResponse, InitializationInf
 from claude_transport.protocol.conversation import Action, Cancel, Conversation, Deliver, Reject, Resolve, Settle, Start, TurnState
 from claude_transport.protocol.diagnosis import error_for
 from claude_transport.protocol.envelope import DecodeFailure, Message, OversizedMessage
-from claude_transport.protocol.messages import AssistantMessage, CompactBoundary
+from claude_transport.protocol.messages import AssistantMessage, CompactBoundary, ResultMessage
 from claude_transport.streams.inflow import Flag
 from claude_transport.transport import Client, TransportInfo, TransportLike, check_transport
 from claude_transport.wrappers.redactor import redactor_for
@@ -76,6 +77,9 @@ _LAST_WORDS = 1.0
 
 _NEEDS_NO_TASK: frozenset[type[Action]] = frozenset({Deliver, Settle, Resolve})
 """What is done where bytes are noticed. The rest starts or cancels tasks."""
+
+_SAID_CHARS = 2**16
+"""Characters of a failed result that are searched for secrets. Errors show fewer."""
 
 _UNREADABLE: frozenset[type[Message]] = frozenset({DecodeFailure, OversizedMessage})
 
@@ -668,6 +672,8 @@ class Query(Controls):
             self._vigil.saw(messages, kinds, at=self._clock())
         if not _UNREADABLE.isdisjoint(kinds):
             self._report_unreadable(messages)
+        if ResultMessage in kinds:
+            self._keep_secrets(messages)
         actions = self._conversation.received(messages, kinds)
         if len(actions) == 1 and isinstance(only := actions[0], Deliver):  # nearly always
             if self._stalls is None and self._vigil is not None:
@@ -685,6 +691,12 @@ class Query(Controls):
             else:
                 self._perform(action)
         return is_enough
+
+    def _keep_secrets(self, messages: Sequence[Message]) -> None:
+        """Note what failed results say without the secrets of the options: the CLI may repeat what it was given."""
+        for message in messages:
+            if isinstance(message, ResultMessage) and message.is_error and (text := message.result or "; ".join(message.errors)):
+                force_setattr(message, "said", self._make_redactor().text(text[:_SAID_CHARS]))
 
     def _report_unreadable(self, messages: Sequence[Message]) -> None:
         """Keep the first line that held no message, and tell the transport about all of them."""

@@ -87,7 +87,7 @@ class Detail(Exception):
 
 def detail_of(result: ReportedResult) -> Detail | None:
     """Return what the other side wrote about a failure; None when it wrote nothing."""
-    text = result.result if isinstance(result.result, str) else ""
+    text = getattr(result, "said", None) or (result.result if isinstance(result.result, str) else "")
     text = text or "; ".join(result.errors)
     return Detail(text) if text and result.is_error is True else None
 
@@ -289,7 +289,7 @@ def error_for(result: ReportedResult) -> errors.ResultError | None:
         return None
     outcome = _outcome_of(failure, result)
     # the name of the reason in the text of the CLI means what the sentence says
-    reason = reason_in(_text_of(result)) if failure is _CONNECTION else ""
+    reason = reason_in(_text_of(result)) if failure is _CONNECTION else getattr(result, "said", None) or ""
     error = failure.error(
         f"{outcome.text} (transport=cli, category={outcome.category})",
         result=result,

@@ -282,6 +282,8 @@ class ResultMessage(Message, tag_field="type", tag="result", frozen=True, kw_onl
     """True when a JSON schema was requested. A success without `structured_output` is then a failure. Not on the wire: `Conversation`
     fills it in.
     """
+    said: str | None = field(name=HIDDEN + "said", default=None)
+    """The text of a failure without the secrets of the session's options, for the error. Not on the wire: a `Query` fills it in."""
 
     def __post_init__(self) -> None:
         """Drop an origin without a kind."""

@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -14,6 +15,7 @@ import pytest
 from program_process import PATIENCE, Program
 
 import claude_transport as ct
+from claude_transport.app.main import main
 from claude_transport.testing.fake_claude import FakeClaude
 from claude_transport.testing.scenario import Scenario, ScriptedTurn
 from claude_transport.testing.steps import Init, Result, Text, WaitForFile
@@ -164,3 +166,17 @@ def test_what_no_session_could_be_started_with_is_refused_at_the_start(
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.decode().startswith("claude-transport: ")
     assert said in done.stderr.decode()
+
+
+def test_each_bound_of_the_command_line_reaches_the_gateway(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    given: dict[str, Any] = {}
+
+    async def serve(_options: object, **settings: Any) -> None:
+        given.update(settings)
+
+    monkeypatch.setattr("claude_transport.app.serve.serve", serve)
+    bounds = ("--close-timeout", "0.25", "--drain-timeout", "7", "--lease", "11", "--max-sessions", "3", "--max-total-sessions", "5")
+    assert main(["serve", "--listen", f"unix://{tmp_path}/socket", *bounds]) == 0
+    limits = given["limits"]
+    assert (given["close_timeout"], given["drain_timeout"]) == (0.25, 7.0)
+    assert (limits.lease, limits.sessions, limits.total_sessions) == (11.0, 3, 5)

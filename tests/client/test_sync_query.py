@@ -232,6 +232,21 @@ def test_ctrl_c_cancels_the_call_that_waits_and_nothing_else(backend: Any) -> No
     loop.end()
 
 
+def test_an_event_loop_that_cannot_start_tells_why_and_not_that_it_was_closed(tmp_path: Path) -> None:
+    (tmp_path / "trio").mkdir()
+    (tmp_path / "trio" / "__init__.py").write_text("raise ImportError('this trio is broken')", "utf-8")
+    script = (
+        "import claude_transport as ct\nfrom claude_transport.client import SyncQuery\n"
+        "try: SyncQuery(ct.MockTransport([]), backend='trio').__enter__()\n"
+        "except ct.ConfigurationError as error: print(error.option, error.code, error)"
+    )
+    argv = [sys.executable, "-c", script]
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    ran = subprocess.run(argv, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}, timeout=PATIENCE, check=False)
+    assert ran.stdout.startswith("backend config.invalid backend='trio' cannot be used: "), ran.stderr
+    assert "trio" in ran.stdout.partition(": ")[2]
+
+
 def test_a_program_that_ends_without_closing_leaves_no_process(fake_claude: MakeFake) -> None:
     with program(fake_claude(endless()), "leave") as running:
         out, err = running.communicate(timeout=PATIENCE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import anyio
@@ -119,6 +120,29 @@ async def test_a_call_that_is_late_in_its_second_attempt_tells_why_there_was_one
         await ct.complete("Hi", make_transport=make, timeout=SHORT, retry=THRICE, sleep=waits)
     error = caught.value
     assert (error.code, type(error.__cause__), error.reason) == ("exec.cli.timeout", ct.Overloaded, "API Error: 529 it is full")
+
+
+class DiesSlowly(ct.TransportWrapper):
+    """Breaks at once, and needs longer than the call has to end."""
+
+    async def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
+        raise ct.ConnectionLost("the pipe broke")
+        yield ()
+
+    async def close(self) -> None:
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep(2 * SHORT)
+        await super().close()
+
+
+@virtual_time
+async def test_a_call_that_is_late_because_its_end_took_long_tells_what_had_ended_it(waits: Waits) -> None:
+    def make(_options: object) -> ct.TransportWrapper:
+        return DiesSlowly(ct.MockTransport(HELLO))
+
+    with pytest.raises(ct.MissingResult) as caught:
+        await ct.complete("Hi", make_transport=make, timeout=SHORT, retry=ct.RetryPolicy.none(), sleep=waits)
+    assert (caught.value.code, type(caught.value.__cause__)) == ("exec.cli.timeout", ct.ConnectionLost)
 
 
 @virtual_time

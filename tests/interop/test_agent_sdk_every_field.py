@@ -116,7 +116,7 @@ def test_every_field_of_an_agent_reaches_the_cli() -> None:
     assert delivered.initialize["agents"] == {"one": AGENT}
 
 
-@pytest.mark.parametrize("name", errors.__all__)
+@pytest.mark.parametrize("name", [name for name in errors.__all__ if not name.endswith("Warning")])
 def test_every_error_has_an_official_one_of_the_same_name_or_of_its_nearest_kin(name: str) -> None:
     ours = getattr(errors, name)("what happened")
     official = official_error(ours)
