@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import warnings
 from pathlib import Path
 
 import anyio
@@ -26,6 +27,7 @@ async def main() -> None:
             print((await turn.result()).result)
             await query.aclose()
 
+        warnings.filterwarnings("ignore", message=".*pin_cli", category=ct.errors.ClaudeTransportWarning)  # the listener tells it
         stop = ct.launch.on_cli_change(lambda change: print("another CLI:", change.now.path == change.before.path))
         try:
             await session("first")

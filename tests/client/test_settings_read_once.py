@@ -16,6 +16,8 @@ from claude_transport.errors import ConfigurationError
 from claude_transport.testing import FakeClaude, Scenario, steps
 from claude_transport.testing.scenario import ScriptedTurn
 
+pytestmark = pytest.mark.filterwarnings("ignore:can_use_tool is not asked:UserWarning")
+
 _opened: list[str] | None = None
 
 

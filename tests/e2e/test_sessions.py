@@ -89,6 +89,29 @@ async def test_a_resumed_session_knows_what_was_said_and_keeps_its_id(live: Live
         assert "The word is xyzzy." in known(session)
 
 
+async def test_a_leave_without_haste_lets_the_cli_save_its_session(
+    claude_cli: str, cli_home: Any, cli_env: Callable[..., dict[str, str]]
+) -> None:
+    async with FakeMessagesAPI(["The word is xyzzy.", "It was xyzzy."]) as api:
+        ended = cli_home.project / "ended"
+        at_the_end = {"hooks": [{"type": "command", "command": f"sleep 1.2; cat > {ended}"}]}  # more than a leave in haste takes in all
+        options = ct.ClaudeOptions(
+            cli_path=claude_cli,
+            cwd=cli_home.project,
+            env={**cli_env(api), "CLAUDE_CODE_SESSIONEND_HOOKS_TIMEOUT_MS": "20000"},
+            env_mode="exact",
+            session_id=OWN_ID,
+            settings={"hooks": {"SessionEnd": [at_the_end]}},
+        )
+        with anyio.fail_after(PATIENCE):
+            async with ct.Query(ct.SubprocessTransport(options)) as query:
+                await (await query.send("Tell me a word")).result()
+            assert (query.info.exit_code, query.info.signal, ended.exists()) == (0, None, True)
+            async with ct.Query(ct.SubprocessTransport(options_to_resume(options))) as query:
+                assert (await (await query.send("Which one?")).result()).session_id == OWN_ID
+        assert "The word is xyzzy." in str(api.conversation[-1].body["messages"])
+
+
 async def test_a_fork_knows_what_was_said_and_leaves_the_original_alone(live: Live) -> None:
     async with live(["The word is xyzzy."]) as session:
         await session.ask("Tell me a word")

@@ -14,6 +14,8 @@ from loading import load_file
 import claude_transport as ct
 from claude_transport.testing import FakeClaude, Scenario, steps
 
+pytestmark = pytest.mark.filterwarnings("ignore:can_use_tool is not asked:UserWarning")
+
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "own_process.py"
 
 Make = Callable[[ct.ClaudeOptions], ct.Transport]
