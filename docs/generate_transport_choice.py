@@ -334,6 +334,8 @@ def api_rows() -> Iterator[list[str]]:
 
 def class_rows() -> Iterator[list[str]]:
     for name in errors.__all__:
+        if name.endswith("Warning"):
+            continue
         cls = getattr(errors, name)
         raised = classify_cli_exception(cls(name))
         again = told(raised, side_effects=False)[3] if type(raised) is cls else f"as `{type(raised).__name__}`"

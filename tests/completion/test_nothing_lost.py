@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -12,7 +13,7 @@ import pytest
 import claude_transport as ct
 from claude_transport.codex import CodexOptions
 from claude_transport.completion import complete_sync, partial_completion, stream_sync
-from claude_transport.testing import FakeCodex, Scenario, assistant, result, steps
+from claude_transport.testing import FakeCodex, Scenario, assistant, result, steps, tool_use
 from claude_transport.testing.scenario import ScriptedTurn
 
 MakeOptions = Callable[..., ct.ClaudeOptions]
@@ -51,10 +52,15 @@ def test_a_script_hears_it_too(cli_options: MakeOptions) -> None:
     assert heard == [SECRET, SECRET]
 
 
-async def test_codex_and_a_transport_of_the_caller_have_a_standard_error_too(cli_options: MakeOptions) -> None:
+async def test_codex_and_a_transport_of_the_caller_have_a_standard_error_too(cli_options: MakeOptions, tmp_path: Path) -> None:
+    heard: list[str] = []
     with FakeCodex() as fake, anyio.fail_after(60):
-        completion = await ct.complete("Hi", agent="codex", codex=CodexOptions(codex_path=fake.path), on_stderr=print)
-    assert (completion.text, completion.stderr_tail) == ("Hi", "")
+        codex = tmp_path / "codex"
+        codex.write_text(f'#!/bin/sh\necho "{SECRET}" >&2\nexec "{fake.path}" "$@"\n', "utf-8")
+        codex.chmod(0o755)
+        completion = await ct.complete("Hi", agent="codex", codex=CodexOptions(codex_path=codex), on_stderr=heard.append)
+    assert (completion.text, completion.stderr_tail.splitlines()) == ("Hi", heard)
+    assert SECRET in heard
     with anyio.fail_after(60):
         completion = await ct.complete("Hi", options=cli_options(SPOKEN), make_transport=ct.SubprocessTransport)
     assert completion.stderr_tail.splitlines() == [SECRET]
@@ -85,11 +91,14 @@ STRANGE: list[dict[str, Any] | bytes] = [
 
 
 async def test_every_event_can_be_written_as_json_and_the_conversation_is_what_was_said() -> None:
-    spoken = [assistant("Hello."), result("Hello.")]
+    begun = {"type": "system", "subtype": "init", "session_id": "s", "tools": [], "model": "m"}
+    read = {"type": "user", "message": {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "read"}]}}
+    spoken = [begun, tool_use("Read", {}, id="t"), read, assistant("Hello."), result("Hello.")]
     completion = await ct.complete("Hi", make_transport=lambda _options: ct.MockTransport([*STRANGE, *spoken]))
     kinds = [event.type for event in completion.events]
     assert {"decode_failure", "of tomorrow", "assistant", "result"} <= set(kinds)
     for event in completion.events:
         assert json.loads(json.dumps(event.to_dict()))["type"] == event.type
-    assert [event.type for event in completion.conversation][-2:] == ["assistant", "result"]
-    assert {event.type for event in completion.conversation} <= {"assistant", "result", "user"}
+    said = [event.type for event in completion.conversation]
+    assert said[-5:] == ["system", "assistant", "user", "assistant", "result"]
+    assert {event.type for event in completion.conversation[:-5]} <= {"assistant", "user"}
