@@ -115,7 +115,7 @@ async def test_a_session_is_logged_from_its_beginning_to_its_end(kept: Kept) -> 
         {"event": "connected"},
         {"event": "line", "direction": "sent", "size": 60, "type": "user", "uuid": "p-1"},
         {"event": "line", "direction": "received", "size": size, "type": "result", "subtype": "success", "uuid": "u-1"},
-        {"event": "output_ended"},
+        {"event": "output_ended", "exit_code": 0},
         {"event": "input_ended"},
         {"event": "closing"},
         {"event": "closed"},
