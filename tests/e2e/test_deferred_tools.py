@@ -179,7 +179,8 @@ async def test_the_policy_of_a_server_in_this_program_holds_in_a_session_that_is
     waiting = await probe.put_off()
     policy = {"probe": {"tools": [{"name": "flux", "permission_policy": "always_ask"}]}}
     options: dict[str, Any] = {"sdk_mcp_server_configs": policy, "can_use_tool": can_use_tool}
-    await probe.go_on(None, resume=waiting.session_id, **options)
+    with pytest.warns(ct.errors.ClaudeTransportWarning, match="is allowed without asking"):
+        await probe.go_on(None, resume=waiting.session_id, **options)
     assert (asked, probe.calls) == (["mcp__probe__flux"], 1)
 
 

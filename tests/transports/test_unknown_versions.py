@@ -151,3 +151,22 @@ async def test_a_lone_claude_from_before_process_ids_is_refused_as_too_old(make:
     with anyio.fail_after(PATIENCE), pytest.raises(ct.errors.CLIVersionMismatch, match="older than") as caught:
         await ct.Query(ct.SubprocessTransport(options(path))).start()
     assert (caught.value.flag, caught.value.version) == (None, "2.1.19")
+
+
+async def test_options_that_only_a_query_can_deliver_are_told_to_a_program_without_one(make: Make) -> None:
+    unheard = {"agents": {"helper": {"description": "helps", "prompt": "Help."}}}
+    with anyio.fail_after(PATIENCE), pytest.warns(ct.errors.ClaudeTransportWarning, match="need an initialize request.*: agents$") as told:
+        async with ct.SubprocessTransport(options(make("2.1.191"), **unheard)):
+            pass
+    assert len(told) == 1
+    with anyio.fail_after(PATIENCE):
+        async with ct.Query(ct.SubprocessTransport(options(make("2.1.191"), **unheard))):
+            pass  # warnings are errors
+
+
+async def test_bare_that_cannot_be_used_is_told_and_not_logged(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    without_key = {"bare": True, "env": {}, "env_mode": "exact"}
+    with caplog.at_level("INFO"), anyio.fail_after(PATIENCE), pytest.warns(ct.errors.ClaudeTransportWarning, match="--bare was dropped"):
+        async with ct.SubprocessTransport(options(make("2.1.191"), **without_key)):
+            pass
+    assert "bare" not in caplog.text
