@@ -22,6 +22,8 @@ import claude_transport as ct
 from claude_transport.testing import FakeClaude, FakeMessagesAPI, Scenario, replies, steps
 from claude_transport.wrappers import LineWrapper
 
+pytestmark = pytest.mark.filterwarnings("ignore:can_use_tool is not asked:UserWarning")  # tools that are allowed are part of the cases
+
 COMMAND = {"command": "echo hi > f; cat f", "description": "d"}
 BASH = replies.tool_use("Bash", COMMAND)
 PLAYED = steps.ToolUse("Bash", COMMAND, output="hi")
