@@ -419,7 +419,8 @@ class ScrubbedLog(LineLog):
         self._redactor = redactor
         self._fragments = self._behind_gap()
         self._ready: deque[_Entry] = deque()
-        self._read = self.last = source.oldest - 1
+        self.last: int = source.oldest - 1
+        self._read = self.last
         self._has_read_end = False
 
     @property
@@ -479,7 +480,7 @@ class ScrubbedLog(LineLog):
                 self._entries.clear()
                 self._forgotten = self._size = 0
             self._add(entry)
-        self.ended = ends
+        self.ended: bool = ends
 
 
 _GONE: Final[Any] = _Entry(LineBlock(b"", b"", 0, 0), first=0, t=0.0, direction="note")

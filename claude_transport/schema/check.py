@@ -53,8 +53,8 @@ class WireCheck:
     def __init__(self, *, cli_version: str | None = None) -> None:
         self.cli_version = cli_version
         self.range: str = wire_range(cli_version)
-        self.lines = 0
-        self.unlisted = 0
+        self.lines: int = 0
+        self.unlisted: int = 0
         self._walkers = {direction: Walker(wire_schema(direction, cli_version=cli_version)) for direction in _DIRECTIONS}
         self._questions: dict[tuple[WireDirection, str], str] = {}  # who asked, and the request id -> subtype
         self._found: Counter[tuple[WireDirection, str, Difference]] = Counter()

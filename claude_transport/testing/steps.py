@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import msgspec
 
@@ -157,7 +157,7 @@ class Delay(_Seconds, frozen=True, tag="delay"):
 class WaitForFile(BaseStep, frozen=True, tag="wait_for_file"):
     """Wait until the file exists, which a test creates with `FakeClaude.open_gate`. A relative path starts in the fake's directory."""
 
-    filled = ("path",)
+    filled: ClassVar[tuple[str, ...]] = ("path",)
 
     path: str
 
@@ -182,7 +182,7 @@ class _Path(BaseStep, frozen=True):
 class WriteFile(_Path, frozen=True, tag="write_file", kw_only=True):
     """Append `text` to a file, as the CLI does with its transcript. A relative path starts in the fake's directory."""
 
-    filled = ("path", "text")
+    filled: ClassVar[tuple[str, ...]] = ("path", "text")
 
     text: str = ""
 
@@ -241,7 +241,7 @@ class _Message(BaseStep, frozen=True):
 class Emit(_Message, frozen=True, tag="emit", kw_only=True):
     """Send one frame with its placeholders replaced. `complete` adds `session_id` and `uuid`, as in every real conversation frame."""
 
-    filled = ("message",)
+    filled: ClassVar[tuple[str, ...]] = ("message",)
 
     complete: bool = True
 
@@ -262,7 +262,7 @@ class Text(_Text, frozen=True, tag="text", kw_only=True):
     waits for that file (`FakeClaude.open_gate`).
     """
 
-    filled = ("text", "gate")
+    filled: ClassVar[tuple[str, ...]] = ("text", "gate")
 
     chunks: Sequence[str] | None = None
     by_word: bool = False
@@ -293,7 +293,7 @@ class Assistant(_Content, frozen=True, tag="assistant", kw_only=True):
     A text is one block.
     """
 
-    filled = ("content", "extra")
+    filled: ClassVar[tuple[str, ...]] = ("content", "extra")
 
     model: str | None = None
     extra: Mapping[str, Any] = msgspec.field(default_factory=dict)
@@ -316,7 +316,7 @@ class ToolUse(_Tool, frozen=True, tag="tool_use", kw_only=True):
     `steps`, and its result is its last text.
     """
 
-    filled = ("input", "output")
+    filled: ClassVar[tuple[str, ...]] = ("input", "output")
 
     output: str = ""
     is_error: bool = False
@@ -347,7 +347,7 @@ class Result(_Ending, frozen=True, tag="result", kw_only=True):
     with one (see `ScriptedTurn`).
     """
 
-    filled = ("text", "extra")
+    filled: ClassVar[tuple[str, ...]] = ("text", "extra")
 
     subtype: str = "success"
     is_error: bool = False
@@ -377,7 +377,7 @@ class Request(_Request, frozen=True, tag="request", kw_only=True):
     does not wait for the answer.
     """
 
-    filled = ("request",)
+    filled: ClassVar[tuple[str, ...]] = ("request",)
 
     on_success: Sequence[StepLike] = ()
     on_deny: Sequence[StepLike] = ()

@@ -27,7 +27,7 @@ class Verdict:
     def __init__(self) -> None:
         self.decision: str | None = None
         """`"deny"` before `"ask"` before `"allow"`."""
-        self.reason = ""
+        self.reason: str = ""
         self.input: dict[str, Any] | None = None
         self.output: Any = None
         self.permission: dict[str, Any] | None = None

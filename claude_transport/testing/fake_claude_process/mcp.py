@@ -26,7 +26,7 @@ class Server:
 
     def __init__(self, stage: Stage, name: str) -> None:
         self.name = name
-        self.status = "pending"
+        self.status: str = "pending"
         self.tools: list[dict[str, Any]] | None = None
         """None while they are not known: then each name may be one."""
         self._stage = stage

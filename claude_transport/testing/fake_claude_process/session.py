@@ -38,7 +38,7 @@ class Session:
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         self.uuids: set[str] = set()
-        self.turns = 0
+        self.turns: int = 0
         stage.handle = self.handle
         for name in HANDLED:
             if hasattr(signal, name):

@@ -157,6 +157,7 @@ class Journal:
 
     def __init__(self, directory: str, *, counts: bool = True) -> None:
         self._fd, _ = claim(f"{directory}/journal", ".ndjson")
+        self.start: int
         if counts:
             fd, self.start = claim(f"{directory}/starts", "")
             os.close(fd)

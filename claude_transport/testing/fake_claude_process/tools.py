@@ -35,7 +35,7 @@ class Call:
         self.input: dict[str, Any] = stage.fill(step["input"], kind=dict, field="input")
         self.id: str = stage.tool_use_id
         self.step = step
-        self.of = {"mcp_server": {"name": server, "source": "sdk"}} if server is not None else {}
+        self.of: dict[str, Any] = {"mcp_server": {"name": server, "source": "sdk"}} if server is not None else {}
 
     @property
     def denied(self) -> dict[str, Any]:
