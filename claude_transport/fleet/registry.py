@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Iterator, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -12,6 +13,7 @@ import anyio
 import msgspec
 
 from claude_transport.errors import CLIConnectionError, ProtocolError, UsageError
+from claude_transport.fleet.tables import count_waiting
 from claude_transport.loggers import logger_for
 from claude_transport.printable import printable
 from claude_transport.protocol.fleet import epoch_of
@@ -98,7 +100,8 @@ class FleetRegistry:
     async def sessions(self) -> list[FleetSession]:
         """Return every session that has not ended, at most 10,000. Names in the queue that are those of no session are left out."""
         keys, now = self._broker.keys, await self._time()
-        rows = [*await self._read("zrange", keys.sessions, 0, _MOST - 1), *await self._read("zrange", keys.queue, 0, _MOST - 1)]
+        queued = await self._read("zrange", keys.queue, 0, _MOST - 1)  # first: a worker moves names from there to the sessions
+        rows = [*await self._read("zrange", keys.sessions, 0, _MOST - 1), *queued]
         found = []
         for name in dict.fromkeys(filter(None, map(session_name, rows))):
             try:
@@ -113,9 +116,7 @@ class FleetRegistry:
 
     async def queue_length(self) -> int:
         """Return how many sessions wait for a worker."""
-        keys = self._broker.keys
-        waiting = count_of(await self._read("zcount", keys.sessions, "-inf", await self._time(), default=0))
-        return waiting + count_of(await self._read("zcard", keys.queue, default=0))
+        return await count_waiting(partial(self._read, default=0), self._broker.keys, await self._time())
 
     async def nodes(self) -> list[FleetNode]:
         """Return every worker that has not said goodbye."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -18,7 +18,7 @@ from claude_transport.loggers import logger_for
 from claude_transport.printable import printable
 from claude_transport.protocol.fleet_answers import MALFORMED, bytes_of, count_of, decode_node, session_name
 from claude_transport.protocol.fleet_placement import MAX_WORKSPACE_BYTES, Node
-from claude_transport.protocol.fleet_scripts import ADMIT, MEND
+from claude_transport.protocol.fleet_scripts import ADMIT, MEND, FleetKeys
 from claude_transport.streams.broker import Broker, BrokerCut
 
 logger: logging.Logger = logger_for(__name__)
@@ -37,6 +37,25 @@ _DELETED: Final = 1000
 
 _HELD_PAUSE: Final = 1.0
 """Seconds until a session is looked at again whose lease has not ended."""
+
+_COUNTS: Final = 5
+"""How often sessions are counted again while others go from one table to the other."""
+
+
+async def count_waiting(ask: Callable[..., Awaitable[Any]], keys: FleetKeys, now: float) -> int:
+    """Return how many sessions wait for a worker. `ask(command, key, *args)` reads from the broker.
+
+    A worker may move names from the queue to the sessions between two reads. Then both are read again, at most five times; the last
+    count may be too high by what was moved, and is never too low.
+    """
+    queued = count_of(await ask("zcard", keys.queue))
+    for _ in range(_COUNTS - 1):
+        waiting = count_of(await ask("zcount", keys.sessions, "-inf", now))
+        left = count_of(await ask("zcard", keys.queue))
+        if left == queued:
+            return waiting + queued
+        queued = left
+    return count_of(await ask("zcount", keys.sessions, "-inf", now)) + queued
 
 
 class Tables:
@@ -107,8 +126,7 @@ class Tables:
 
     async def count_waiting(self, now: float) -> int:
         """Return how many sessions wait for a worker."""
-        waiting = count_of(await self._ask("zcount", self._keys.sessions, "-inf", now))
-        return waiting + count_of(await self._ask("zcard", self._keys.queue))
+        return await count_waiting(self._ask, self._keys, now)
 
     async def end_read(self, node: str) -> None:
         """End the read of this worker that is under way: the next one has the streams of all its sessions."""

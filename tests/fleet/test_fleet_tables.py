@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import anyio
@@ -12,8 +13,9 @@ from programs import ECHO, read, serving
 
 from claude_transport import errors
 from claude_transport.fleet import FleetTransport, FleetWorker
-from claude_transport.fleet.tables import MOST_HOMES, Tables
+from claude_transport.fleet.tables import MOST_HOMES, Tables, count_waiting
 from claude_transport.protocol.fleet_placement import Node
+from claude_transport.protocol.fleet_scripts import FleetKeys
 from claude_transport.streams.broker import Broker, BrokerAddress
 from claude_transport.streams.fleet import broker_time
 
@@ -134,3 +136,26 @@ async def test_nothing_is_left_of_a_session_whose_client_has_deleted_its_hash(br
             while await connection.command("exists", [keys.setup("left")]):
                 await anyio.lowlevel.checkpoint()
     await connection.aclose()
+
+
+async def test_sessions_that_are_moved_while_they_are_counted_are_counted_once() -> None:
+    keys, tables = FleetKeys("claude-fleet"), {"queue": 3, "sessions": 0}
+
+    async def ask(command: str, key: str, *_: object) -> int:
+        if command == "zcount":
+            found = tables["sessions"]
+            tables.update(queue=0, sessions=3)  # a worker admits them behind this read
+            return found
+        assert key == keys.queue
+        return tables["queue"]
+
+    assert await count_waiting(ask, keys, 0.0) == 3
+
+
+async def test_a_count_of_a_queue_that_never_rests_comes_to_an_end() -> None:
+    keys, told = FleetKeys("claude-fleet"), itertools.count()
+
+    async def ask(command: str, *_: object) -> int:
+        return next(told) if command == "zcard" else 7
+
+    assert await count_waiting(ask, keys, 0.0) >= 7
