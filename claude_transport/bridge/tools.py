@@ -197,7 +197,7 @@ class ToolsSession:
         if request_id in self._running:
             return McpCall.failed(request_id, INVALID_REQUEST, f"the request id {request_id!r} is already in use")
         outcome: list[dict[str, Any]] = []
-        call = McpCall(on_withdrawal=lambda: self._cancel(request_id))
+        call = McpCall(on_withdrawal=lambda _: self._cancel(request_id))
 
         async def work() -> None:
             outcome.append({"jsonrpc": "2.0", "id": request_id, "result": await self._result(tool, arguments, request_id, params)})

@@ -12,6 +12,7 @@ import logging
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -190,7 +191,7 @@ class McpSession:
         return self._wait_for(key, message["id"])
 
     def _wait_for(self, key: str | int, request_id: str | int) -> McpCall:
-        call = McpCall(on_withdrawal=lambda: self._withdraw(key, call))
+        call = McpCall(on_withdrawal=partial(self._withdraw, key))
         self._waiting[key] = (request_id, call)
         return call
 
@@ -237,9 +238,10 @@ class McpSession:
         if self._after is not None:
             predecessor, self._after = self._after, None
             await predecessor.aclose()
+        to_cli = _ToCli(self._hear)
         try:
             options = self._server.create_initialization_options()
-            await guarded(self._server.run(self._from_cli, _ToCli(self._hear), options))
+            await guarded(self._server.run(self._from_cli, to_cli, options))
         except BaseException as exc:
             # whatever a server raises is noted, as for every callback, and its calls are answered
             error = without_cancellation(exc)
@@ -248,6 +250,8 @@ class McpSession:
             self._on_failure(f"the MCP server {self._name!r}", error)
             if (exit_of_program := meant_for_the_program(error)) is not None:
                 raise exit_of_program from None
+        finally:
+            to_cli.cut()  # the package `mcp` keeps it in a ring of its own, until the garbage collector runs
 
     def _end(self) -> None:
         """Answer the calls that wait. Called also when the task was cancelled before its first step."""
@@ -334,6 +338,10 @@ class McpSession:
         return True
 
 
+def _drop_item(_item: SessionMessage) -> None:
+    pass
+
+
 class _ToCli:
     """The writing side that the package `mcp` gives a server. Each message is taken at once."""
 
@@ -344,6 +352,10 @@ class _ToCli:
         # a server that reports progress in a tight loop must let others run; the checkpoint comes first, so a cancelled send sends nothing
         await anyio.lowlevel.checkpoint()
         self._hear(item)
+
+    def cut(self) -> None:
+        """Drop what is said from now on, and let go of the session."""
+        self._hear = _drop_item
 
     async def aclose(self) -> None:
         """Do nothing: the session ends when the server does."""
@@ -358,7 +370,7 @@ class _ToCli:
 class McpCall:
     """One message of the CLI, from the moment the server got it until it is answered or withdrawn."""
 
-    def __init__(self, answer: dict[str, Any] | None = None, *, on_withdrawal: Callable[[], None] | None = None) -> None:
+    def __init__(self, answer: dict[str, Any] | None = None, *, on_withdrawal: Callable[[McpCall], None] | None = None) -> None:
         self._answer = answer
         self._answered = anyio.Event()
         self._on_withdrawal = on_withdrawal
@@ -386,7 +398,7 @@ class McpCall:
     def withdraw(self) -> None:
         """Withdraw the call: tell the server that the answer is not wanted any more, unless it has come. Does not wait."""
         if self._answer is None and self._on_withdrawal is not None:
-            self._on_withdrawal()
+            self._on_withdrawal(self)
 
 
 def _parameters(message: Mapping[str, Any]) -> dict[str, Any]:

@@ -116,7 +116,8 @@ Reply = Callable[[str, bytes], bool]
 OnCrash = Callable[[str, BaseException], Awaitable[None]]
 """Takes the name of a callback, and what it raised that is no `Exception`."""
 
-_answering: ContextVar[tuple[Questions, ...]] = ContextVar("_answering", default=())
+_answering: ContextVar[tuple[object, ...]] = ContextVar("_answering", default=())
+"""The `_mark` of each `Questions` that the running code answers for. Other code may keep the context: a mark keeps no session alive."""
 
 
 class HookMatcher(msgspec.Struct, frozen=True):
@@ -175,6 +176,7 @@ class Questions:
         self._open: dict[str, Question] = {}
         self._working = 0
         self._working_bytes = 0
+        self._mark = object()
         self._deferral_problem: str | None = None
         self._cli_checked = Flag()
         kinds = {"can_use_tool": can_use_tool is not None, "hooks": self._hooks.config is not None, "mcp": bool(mcp.names)}
@@ -231,7 +233,7 @@ class Questions:
 
     def am_i_answering(self) -> bool:
         """Return True inside one of these callbacks, which must not wait for the end of the conversation that waits for them."""
-        return self in _answering.get()
+        return self._mark in _answering.get()
 
     def take(self, request: ControlRequest) -> Question | None:
         """Note a question before its task is started, so that it can be withdrawn from the first moment on.
@@ -263,7 +265,7 @@ class Questions:
 
     def _answering_context(self) -> Context:
         context = copy_context()
-        context.run(_answering.set, (*_answering.get(), self))
+        context.run(_answering.set, (*_answering.get(), self._mark))
         return context
 
     def cancel(self, request_id: str) -> None:
@@ -280,7 +282,7 @@ class Questions:
         There is an answer also when the callback cancelled its own scope, and when its time is over, whatever the callback does then.
         `on_crash(name, error)` is called last, when the callback raised what is no `Exception`.
         """
-        _answering.set((*_answering.get(), self))
+        _answering.set((*_answering.get(), self._mark))
         limit = self._hooks.limit_of(question.request.request)
         crash: BaseException | None = None
         try:
