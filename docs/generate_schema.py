@@ -224,7 +224,7 @@ def classes_by_type() -> Mapping[str, Struct]:
     pending: list[type[Message]] = [Message]
     while pending:
         cls = pending.pop()
-        pending += cls.__subclasses__()
+        pending += [each for each in cls.__subclasses__() if each.__module__.startswith("claude_transport.protocol.")]
         if cls.__struct_config__.tag and not (issubclass(cls, SystemMessage) and cls is not SystemMessage):
             found[str(cls.__struct_config__.tag)] = cls
     return found

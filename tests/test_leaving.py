@@ -27,8 +27,10 @@ SOURCE = "".join(path.read_text("utf-8") for path in PACKAGE.rglob("*.py"))
 UPGRADE = (PROJECT / "docs/how-to/upgrade.md").read_text("utf-8")
 
 WRITERS = {
+    "app/clean_world.py": "`ct-*`",
     "app/doctor.py": "`ct-*`",
     "app/inspect_tape.py": "`claude-transport inspect --html`",
+    "app/wire_conversation.py": "`ct-*`",
     "bridge/host.py": "`ct-bridge-*`",
     "protocol/tape.py": "`Tape.write()`",
     "sessions/changing.py": "`fork_session()`",

@@ -175,10 +175,8 @@ class LoopThread:
         try:
             anyio.run(self._serve, backend=self._backend)
         except BaseException as exc:  # noqa: BLE001 - such as a backend that cannot be imported: the caller gets it
-            self._failure = exc
-            if self._host is None and isinstance(exc, Exception):
-                self._failure = ConfigurationError(f"backend={self._backend!r} cannot be used", option="backend")
-                self._failure.__cause__ = exc
+            never_ran = self._host is None and isinstance(exc, Exception)
+            self._failure = _unusable(self._backend, exc) if never_ran else exc
         finally:
             with self._lock:
                 self._over = True
@@ -200,6 +198,12 @@ class LoopThread:
         for job in left:
             job.cancel()
         await self._at_end()
+
+
+def _unusable(backend: Backend, cause: BaseException) -> ConfigurationError:
+    error = ConfigurationError(f"backend={backend!r} cannot be used", option="backend")
+    error.__cause__ = cause
+    return error
 
 
 async def _limited(func: Callable[[], Awaitable[T]], timeout: float) -> T:

@@ -21,6 +21,8 @@ from relay import BOTH_WAYS, Direction, relay_to
 
 import claude_transport as ct
 
+pytestmark = pytest.mark.filterwarnings("ignore:the token for .* is sent unencrypted:UserWarning")  # the cable is the test's own
+
 HEARTBEAT = 0.3  # seconds: silence is noticed after two of them
 PATIENCE = 60.0
 FAR_GATEWAY = str(Path(__file__).with_name("far_gateway.py"))

@@ -239,7 +239,7 @@ def _by_host(stage: Stage, call: Call, response: dict[str, Any]) -> Refusal | st
 
 
 def _update(stage: Stage, updates: Any) -> None:
-    """Do what the host has sent with its permission (recording 04f)."""
+    """Do what the host has sent with its permission (docs/reference/protocol.md#permission-questions)."""
     for update in updates if isinstance(updates, list) else ():
         if isinstance(update, dict) and update.get("type") == "setMode" and isinstance(update.get("mode"), str):
             change_mode(stage, update["mode"])
