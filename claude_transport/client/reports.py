@@ -384,6 +384,28 @@ def _refuse(option: str, message: str) -> NoReturn:
     raise ConfigurationError(message, option=option)
 
 
+CallbackWatcher = Callable[[str, BaseException | None, str], object]
+"""Takes the name of a callback that failed, what it raised, if anything, and a description of the failure."""
+
+_watchers: list[CallbackWatcher] = []
+
+
+@contextlib.contextmanager
+def watching_callbacks(watcher: CallbackWatcher) -> Iterator[None]:
+    """Call `watcher` at every failure of a callback in this process, in any conversation. For tests: a program goes on after a failure."""
+    _watchers.append(watcher)
+    try:
+        yield
+    finally:
+        _watchers.remove(watcher)
+
+
+def tell_watchers(name: str, error: BaseException | None, *, what: str = "") -> None:
+    """Tell those who watch that the callback `name` has failed."""
+    for watcher in tuple(_watchers):
+        watcher(name, error, what)
+
+
 class CallbackFailures:
     """Counts and logs the failed callbacks of one conversation.
 
@@ -403,6 +425,7 @@ class CallbackFailures:
     def note(self, name: str, error: BaseException | None = None, *, what: str = "") -> None:
         """Count a failure of the callback `name`. Log `error`, which it raised; without one, log the description `what`."""
         self.failed += 1
+        tell_watchers(name, error, what=what)
         if error is None:
             logger.error("%s failed: %s", printable(name), printable(what))
             return

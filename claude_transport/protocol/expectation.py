@@ -64,6 +64,13 @@ class Expectation(msgspec.Struct, frozen=True):
         request = self.fields.get("request")
         return self.fields.get("type") == "control_request" and isinstance(request, Mapping) and request.get("subtype") == subtype
 
+    @property
+    def judges_errors(self) -> bool:
+        """True when this says by itself whether a control response may be an error: by its subtype, or by a predicate."""
+        response = self.fields.get("response")
+        names_it = isinstance(response, Mapping) and ("subtype" in response or "error" in response)
+        return self.predicate is not None or callable(response) or names_it
+
     def __str__(self) -> str:
         rest = dict(self.fields)
         what = str(rest.pop("type", "a message"))
@@ -86,6 +93,31 @@ def describe_message(message: Any) -> str:
     request = message.get("request")
     subtype = f" {request.get('subtype')}" if isinstance(request, dict) else ""
     return f"{message.get('type', 'a message without a type')}{subtype} {_shown(message)}"
+
+
+def error_answered(message: Any) -> str | None:
+    """Return the error with which a host answers a question of the CLI, also one inside an MCP response; None for any other message."""
+    response = message.get("response") if isinstance(message, dict) and message.get("type") == "control_response" else None
+    if not isinstance(response, dict):
+        return None
+    if response.get("subtype") == "error":
+        return str(response.get("error"))
+    payload = response.get("response")
+    answer = payload.get("mcp_response") if isinstance(payload, dict) else None
+    error = answer.get("error") if isinstance(answer, dict) else None
+    return None if error is None else str(error.get("message", error) if isinstance(error, dict) else error)
+
+
+def registered_hooks(message: Any) -> dict[str, str]:
+    """Return the hooks that a message of a host registers, if it is an `initialize`: the id of each, and its event."""
+    request = message.get("request") if isinstance(message, Mapping) and message.get("type") == "control_request" else None
+    hooks = request.get("hooks") if isinstance(request, Mapping) and request.get("subtype") == "initialize" else None
+    found: dict[str, str] = {}
+    for event, matchers in hooks.items() if isinstance(hooks, Mapping) else ():
+        for matcher in matchers if isinstance(matchers, list | tuple) else ():
+            ids = matcher.get("hookCallbackIds") if isinstance(matcher, Mapping) else None
+            found.update({str(each): str(event) for each in (ids if isinstance(ids, list | tuple) else ())})
+    return found
 
 
 def _misfit(expected: Any, actual: Any, *, path: str) -> str | None:

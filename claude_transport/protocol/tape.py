@@ -35,7 +35,7 @@ import msgspec
 from claude_transport.errors import ConfigurationError, ConnectionLost, ProcessError, TruncatedStream
 from claude_transport.protocol.dialect import Dialect, find_dialect
 from claude_transport.protocol.envelope import JSONTextError, encode_json, encode_line, parse_json
-from claude_transport.protocol.expectation import ExpectationFailed, describe_message
+from claude_transport.protocol.expectation import ExpectationFailed, describe_message, error_answered, registered_hooks
 from claude_transport.protocol.fragments import FragmentRedactor
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.protocol.tape_lines import IGNORED, ClaudeLines, CodexLines, Key, TapeLines
@@ -352,6 +352,7 @@ def restore_trimmed(line: bytes) -> bytes:
 
 
 _NOT_ON_THE_TAPE = -1.0
+_INITIALIZE: Final[Key] = ("control_request", "initialize")
 
 
 _LINES: Final[dict[Dialect, type[TapeLines]]] = {Dialect.CLAUDE: ClaudeLines, Dialect.CODEX: CodexLines}
@@ -368,9 +369,13 @@ class _Step(msgspec.Struct):
 
 
 class Playback:
-    """Plays a tape: the host's lines go in, and the records that may be played now come out. It has no clock and does no I/O."""
+    """Plays a tape: the host's lines go in, and the records that may be played now come out. It has no clock and does no I/O.
 
-    def __init__(self, tape: Tape) -> None:
+    With `strict`, an answer that is an error does not match a recorded one that is none, and an `initialize` must register the hooks that
+    the tape calls.
+    """
+
+    def __init__(self, tape: Tape, *, strict: bool = False) -> None:
         played = _until_the_end(tape)
         self._records = [record for _, record in played]
         self._numbers = [number for number, _ in played]  # those of the tape, as `inspect` counts
@@ -382,6 +387,10 @@ class Playback:
         self._input_ended = False
         self._stderr: list[str] = []
         self._failure: ExpectationFailed | None = None
+        self._strict = strict
+        self._called_hooks = _read_called_hooks(self._records, self._steps.values()) if strict else {}
+        self.received_last: str = ""
+        """The last line of the host that is on the tape, in a few words; empty before there is one."""
         self._ending = _read_ending(tape)
         self._answers: deque[bytes] = deque()
 
@@ -390,8 +399,12 @@ class Playback:
         key, message = self._lines.read(line)
         if key == IGNORED:
             return
+        self._refuse_lost_hooks(key, message)
         for position, step in enumerate(self._unmet):
             if step.key == key:
+                if self._strict and (error := error_answered(message)) is not None and error_answered(step.message) is None:
+                    self._fail(step, actual=f"the error {error!r} in {describe_message(message)}")
+                self.received_last = describe_message(message)
                 del self._unmet[position]
                 step.met = True
                 self._lines.learn(step.message, message)
@@ -465,8 +478,32 @@ class Playback:
         waits_for = "the end of the input" if step is None else describe_message(step.message)
         return f"{place}: waiting for {waits_for}" if self._is_waiting() else place
 
+    @property
+    def failure(self) -> ExpectationFailed | None:
+        """The first deviation of the host from the tape; None so far."""
+        return self._failure
+
+    def _refuse_lost_hooks(self, key: Key, message: Any) -> None:
+        """Fail at `initialize` when it lacks hooks that the tape calls later: what follows from that is hard to understand."""
+        if key != _INITIALIZE or not self._called_hooks:
+            return
+        live = registered_hooks(message)
+        lost = {name: event for name, event in self._called_hooks.items() if name not in live}
+        if not lost:
+            return
+        events = ", ".join(dict.fromkeys(lost.values()))
+        here = f"only hooks for {', '.join(dict.fromkeys(live.values()))}" if live else "no hooks"
+        self._failure = self._failure or ExpectationFailed(
+            f"the tape calls hooks for {events}, and this program registers {here}: "
+            "give it the hooks that it had when the tape was recorded, or record the tape again",
+            step=self._place(self._position),
+            expected=f"hooks for {events}",
+            actual=here,
+        )
+        raise self._failure
+
     def _fail(self, step: _Step | None, *, actual: str) -> None:
-        self._failure = ExpectationFailed.at(
+        self._failure = self._failure or ExpectationFailed.at(
             self._place(self._position if step is None else step.index),
             expected="no further line from the host" if step is None else describe_message(step.message),
             actual=actual,
@@ -544,6 +581,16 @@ def _read_failure(line: bytes) -> Mapping[str, Any]:
     except JSONTextError:
         return {}
     return failure if isinstance(failure, dict) else {}
+
+
+def _read_called_hooks(records: Sequence[TapeRecord], steps: Iterable[_Step]) -> dict[str, str]:
+    """Return the hooks that are registered on the tape and called: the id of each, and its event."""
+    registered: dict[str, str] = {}
+    for step in steps:
+        if step.key == _INITIALIZE:
+            registered.update(registered_hooks(step.message))
+    called = [record.line for record in records if record.dir == "out" and b'"hook_callback"' in record.line] if registered else []
+    return {name: event for name, event in registered.items() if any(f'"{name}"'.encode() in line for line in called)}
 
 
 def _read_steps(records: Sequence[TapeRecord], lines: TapeLines) -> list[_Step]:

@@ -1,7 +1,7 @@
 """Test programs that talk to Claude: stand-ins for the CLI and for the API, tapes, and the contract of `Transport` as a test.
 
 A fake CLI: `FakeClaude` is a real executable that plays a `Scenario`: a list of `ScriptedTurn` and `Rule`, made of the `steps`. `Answer`
-    answers one control request, `FakeClaudeCall` is one start that it has recorded.
+    answers one control request, `FakeClaudeCall` is one start that it has recorded, `FakePlace` where that start stands.
 A fake Codex: `FakeCodex` plays a `CodexScenario`, whose steps are in `codex_scenario`. `CodexRule` chooses the answer to a prompt,
     `CodexReply` answers one request, `FakeCodexCall` is one start that it has recorded.
 A fake API: `FakeMessagesAPI` is a Messages API on loopback that gives `replies`; `RecordedRequest` is one request that it has received.
@@ -15,7 +15,7 @@ The contract: `run_conformance` checks a transport against the `CLAUSES` (each a
 Session stores: `run_store_conformance` checks a `SessionStore` against the `STORE_CLAUSES` (each a `StoreClause`) in the same way.
 
 The pytest plugin: `MockClaude` and `TapeShelf` are what the fixtures `mock_claude` and `claude_tape` give. `TapeMissing` says how to record
-    the tape that is not there.
+    the tape that is not there. `Standing` is how far a script, tape, fake or API has come, which the report of a failed test says.
 
 The pytest plugin imports this package at every start of pytest, so each name is loaded when it is first used.
 """
@@ -37,10 +37,12 @@ __getattr__, __dir__, __all__ = lazy_names(
         "testing.codex_scenario": "CodexReply CodexRule CodexScenario",
         "testing.fake_claude": "FakeClaude FakeClaudeCall",
         "testing.fake_codex": "FakeCodex FakeCodexCall",
+        "testing.fake_program": "FakePlace",
         "testing.fake_messages_api": "FakeMessagesAPI",
         "testing.fake_responses_api": "FakeResponsesAPI",
         "testing.mock_claude": "MockClaude",
         "testing.scenario": "Answer Rule Scenario",
+        "testing.standing": "Standing",
         "testing.steps": "ScriptedTurn",
         "testing.tape_shelf": "TapeMissing TapeShelf",
         "testing.wire": "assistant result tool_use",

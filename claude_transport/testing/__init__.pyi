@@ -21,11 +21,13 @@ from claude_transport.testing.fake_claude import FakeClaudeCall as FakeClaudeCal
 from claude_transport.testing.fake_codex import FakeCodex as FakeCodex
 from claude_transport.testing.fake_codex import FakeCodexCall as FakeCodexCall
 from claude_transport.testing.fake_messages_api import FakeMessagesAPI as FakeMessagesAPI
+from claude_transport.testing.fake_program import FakePlace as FakePlace
 from claude_transport.testing.fake_responses_api import FakeResponsesAPI as FakeResponsesAPI
 from claude_transport.testing.mock_claude import MockClaude as MockClaude
 from claude_transport.testing.scenario import Answer as Answer
 from claude_transport.testing.scenario import Rule as Rule
 from claude_transport.testing.scenario import Scenario as Scenario
+from claude_transport.testing.standing import Standing as Standing
 from claude_transport.testing.steps import ScriptedTurn as ScriptedTurn
 from claude_transport.testing.store_conformance import STORE_CLAUSES as STORE_CLAUSES
 from claude_transport.testing.store_conformance import StoreClause as StoreClause
@@ -52,6 +54,7 @@ __all__ = [
     "FakeCodex",
     "FakeCodexCall",
     "FakeMessagesAPI",
+    "FakePlace",
     "FakeResponsesAPI",
     "MockClaude",
     "MockScript",
@@ -61,6 +64,7 @@ __all__ = [
     "Rule",
     "Scenario",
     "ScriptedTurn",
+    "Standing",
     "StoreClause",
     "Tape",
     "TapeHeader",

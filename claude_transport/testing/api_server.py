@@ -19,7 +19,9 @@ from anyio.abc import Listener, SocketAttribute, SocketStream
 from claude_transport.background import BackgroundTask, HostLoop
 from claude_transport.client.loop_thread import LoopThread
 from claude_transport.errors import ConfigurationError, UsageError
+from claude_transport.protocol.expectation import ExpectationFailed
 from claude_transport.testing.replies import ErrorReply, MessageReply, RawReply, Reply, encode_event, error, text
+from claude_transport.testing.standing import Standing
 
 if TYPE_CHECKING:
     from claude_transport.testing.http_server import HTTPConnection, HTTPRequest
@@ -33,6 +35,7 @@ Outcome: TypeAlias = Literal["pending", "answered", "cut", "client_gone", "stopp
 
 CHARACTERS_PER_TOKEN = 4  # an estimate, good enough for plausible usage
 DELTA_CHARACTERS = 32
+_SHOWN_CHARS = 200
 MAX_DELTAS = 64
 MAX_BODY_BYTES = 32 * 2**20  # where the real Messages API answers 413
 
@@ -126,11 +129,16 @@ class Script:
     * a function from the request to a reply, called once per request (`times` of its reply is ignored);
     * None: `default` answers every request.
 
+    With `strict`, `default` answers only where there is no script: a request for which a script has no reply left raises
+    `ExpectationFailed`.
+
     Raises `ConfigurationError` for anything else, and when replies follow one with `times=None`, because they would never be used.
     """
 
-    def __init__(self, script: ScriptLike = None, *, default: ReplyLike = "Hello from the fake API.") -> None:
+    def __init__(self, script: ScriptLike = None, *, default: ReplyLike = "Hello from the fake API.", strict: bool = False) -> None:
         self._default = _reply(default)
+        self._strict = strict and script is not None
+        self._served = 0
         self._function: Callable[[RecordedRequest], ReplyLike] | None = None
         self._routes: dict[str, _Line] = {}
         if isinstance(script, Mapping):
@@ -142,12 +150,36 @@ class Script:
 
     def reply_to(self, request: RecordedRequest) -> Reply:
         """Return the next reply for this request. Exceptions of a scripted function are raised unchanged."""
+        self._served += 1
         if self._function is not None:
             return _reply(self._function(request))
+        line = next((line for key, line in self._routes.items() if key in request.prompt), None)
+        reply = None if line is None else line.pop()
+        if reply is None and self._strict:
+            known = (
+                "no reply is left for it"
+                if line is not None
+                else f"no reply is for such a prompt, only for {', '.join(map(repr, self._routes))}"
+            )
+            raise ExpectationFailed.at(
+                f"request {self._served}", expected=f"no further request: {known}", actual=f"the prompt {request.prompt[:_SHOWN_CHARS]!r}"
+            )
+        return reply or self._default
+
+    def leftover(self) -> ExpectationFailed | None:
+        """Return the error of a script with replies that no request has asked for; None when there are none."""
         for key, line in self._routes.items():
-            if key in request.prompt:
-                return line.pop() or self._default
-        return self._default
+            if line.unused:
+                where = f" with {key!r} in its prompt" if key else ""
+                expected = f"one more request{where}, which it answers"
+                return ExpectationFailed.at(f"reply {line.position} of {line.total}", expected=expected, actual="nothing more")
+        return None
+
+    @property
+    def whereabouts(self) -> str:
+        """How many requests were answered, and which reply is next."""
+        after = [f"reply {line.position} of {line.total} is next" for line in self._routes.values() if line.unused]
+        return f"{self._served} model requests" + "".join(f", {each}" for each in after)
 
 
 class _Line:
@@ -156,6 +188,7 @@ class _Line:
     def __init__(self, replies: ReplyLike | Sequence[ReplyLike]) -> None:
         if isinstance(replies, str | MessageReply | ErrorReply | RawReply):
             self._left: list[tuple[Reply, int | None]] = [(_reply(replies), None)]
+            self.total: int = 1
             return
         if not isinstance(replies, Sequence):
             raise ConfigurationError(f"script: {type(replies).__name__} is not a reply; pass a reply, a string or a list", option="script")
@@ -166,6 +199,17 @@ class _Line:
                 option="script",
             )
         self._left = [(reply, reply.times) for reply in made]
+        self.total = len(made)
+
+    @property
+    def unused(self) -> bool:
+        """True when a reply is left that a request must still ask for."""
+        return any(times is not None for _, times in self._left)
+
+    @property
+    def position(self) -> int:
+        """The number of the next reply, counted from 1."""
+        return self.total - len(self._left) + 1
 
     def pop(self) -> Reply | None:
         if not self._left:
@@ -372,12 +416,14 @@ class FakeAPI(ABC):
         port: int = 0,
         max_body_bytes: int = MAX_BODY_BYTES,
         request_timeout: float = 30.0,
+        strict: bool = False,
     ) -> None:
         self.requests: list[RecordedRequest] = []
         """Every valid HTTP request, in the order of arrival."""
         self.rejected: list[str] = []
         """Why requests were refused: one message for each that was not valid HTTP, too large or too slow."""
-        self._script = Script(script, default=default)
+        self._strict = strict
+        self._script = Script(script, default=default, strict=strict)
         self._default = default
         self._host, self._asked_port = host, port
         self._max_body_bytes, self._request_timeout = max_body_bytes, request_timeout
@@ -386,6 +432,7 @@ class FakeAPI(ABC):
         self._open_gates: set[str] = set()
         self._at_gate: dict[str, int] = {}
         self._failures: list[Exception] = []
+        self._first_failure: Exception | None = None
         self._changed = anyio.Event()
         self._loop: HostLoop | None = None
         self._thread: LoopThread | None = None
@@ -478,12 +525,31 @@ class FakeAPI(ABC):
         """
         return [request for request in self.requests if request.kind == "conversation"]
 
+    def leftover(self) -> ExpectationFailed | None:
+        """Return the error of a script with replies that no request has asked for; None when there are none."""
+        return self._script.leftover()
+
+    def standings(self) -> list[Standing]:
+        """Return where this server stands, for the report of a test."""
+        gates = [name for name, count in self._at_gate.items() if count and name not in self._open_gates]
+        waits = f": waiting at the gate {', '.join(map(repr, gates))}" if gates else ""
+        return [
+            Standing(
+                name=type(self).__name__,
+                whereabouts=self._script.whereabouts + waits,
+                received_last=repr(self.requests[-1]) if self.requests else "",
+                failure=self._first_failure,
+                leftover=self.leftover(),
+                is_over=True,  # no request is made after the end of a test function
+            )
+        ]
+
     def replace(self, script: ScriptLike) -> None:
         """Answer the conversation by this `script` from the next request on. Replies that have begun are finished as before.
 
         Raises `ConfigurationError` when the script is not valid.
         """
-        self._script = Script(script, default=self._default)
+        self._script = Script(script, default=self._default, strict=self._strict)
 
     def open_gate(self, name: str = "main") -> None:
         """Open the gate with this name: replies made with `gated()` that wait at it, or reach it later, continue.
@@ -599,7 +665,9 @@ class FakeAPI(ABC):
             return self._scripted(recorded)
         except Exception as failure:  # noqa: BLE001 - a test's own function failed: the test gets it from aclose(), the client a 500
             self._failures.append(failure)
-            return error(500, message="the scripted function failed", headers={"x-should-retry": "false"})
+            self._first_failure = self._first_failure or failure
+            said = str(failure) if isinstance(failure, ExpectationFailed) else "the scripted function failed"
+            return error(500, message=said, headers={"x-should-retry": "false"})
 
     def _scripted(self, recorded: RecordedRequest) -> Reply:
         """Return the reply for a model request. What a scripted function raises goes through."""

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from claude_transport.errors import ConfigurationError
+from claude_transport.protocol.expectation import ExpectationFailed
 from claude_transport.testing.fake_program import FakeCall, FakeProgram
 from claude_transport.testing.scenario import Scenario
+from claude_transport.testing.standing import Standing
 
 PLAYER = Path(__file__).parent / "fake_claude_process" / "__main__.py"
 
@@ -25,6 +27,10 @@ class FakeClaudeCall(FakeCall, frozen=True, kw_only=True):
     * `stdin`: the received lines (at most 1 MiB of each; undecodable bytes as `\\xNN`).
     * `signals`: the numbers of the signals that it has caught. `grandchildren`: ids of the processes that it has started.
     * `exit_code`: None while the process runs, and after a death by signal. `killed_by`: the signal number of a `DieBySignal` step.
+    * `stderr`: the end of what it has written to standard error. `place`: where it stands. `failure`: what the host has done against the
+      scenario, or why a step could not be played.
+    * `counts`: False for a run that only says its version, and uses up no scenario of a list. `turns_played`: how many of
+      `Scenario.replies` it has begun. `is_done`: True when a `Scenario.script` was played to its end.
     """
 
     @property
@@ -69,12 +75,22 @@ class FakeClaude(FakeProgram):
         scenario: what every run does, or a list with what each start does.
         record_env: names of environment variables whose values `calls()` shows; of the others it shows only the names.
         python: the Python interpreter that runs the program.
+        strict: a run writes to standard error what is wrong, and ends with exit code 71, at a prompt that no turn was written for, a hook
+            that the scenario calls and the host has not registered, or an error as the answer to a question for which the scenario has no
+            steps. The fixture `fake_claude` sets it.
 
     Raises:
         ConfigurationError: `scenario` is not a `Scenario`, or not a list of them.
     """
 
-    def __init__(self, scenario: Scenario | Sequence[Scenario], *, record_env: Sequence[str] = (), python: str = sys.executable) -> None:
+    def __init__(
+        self,
+        scenario: Scenario | Sequence[Scenario],
+        *,
+        record_env: Sequence[str] = (),
+        python: str = sys.executable,
+        strict: bool = False,
+    ) -> None:
         repeats = isinstance(scenario, Scenario)
         scenarios = (scenario,) if isinstance(scenario, Scenario) else scenario
         if not isinstance(scenarios, (list, tuple)):
@@ -85,7 +101,8 @@ class FakeClaude(FakeProgram):
             if not isinstance(one, Scenario):
                 raise ConfigurationError(f"FakeClaude: {type(one).__name__} is not a Scenario", option="scenario")
         self.scenario = scenario
-        super().__init__(scenarios, repeats=repeats, name="claude", player=PLAYER, record_env=record_env, python=python)
+        self._scenarios, self._repeats = tuple(scenarios), repeats
+        super().__init__(scenarios, repeats=repeats, name="claude", player=PLAYER, record_env=record_env, python=python, strict=strict)
 
     def calls(self) -> list[FakeClaudeCall]:
         """Return what every run of the fake has received and done so far, one `FakeClaudeCall` for each run, the first run first.
@@ -93,3 +110,36 @@ class FakeClaude(FakeProgram):
         Raises `UsageError` after `close()`.
         """
         return self._calls(FakeClaudeCall)
+
+    def leftover(self) -> ExpectationFailed | None:
+        """Return the error of a scenario with turns that no run has played, or with a script that none has played to its end; else None.
+
+        Of a list of scenarios, each must have been started. Raises `UsageError` after `close()`.
+        """
+        starts = [call for call in self.calls() if call.counts]
+        if self._repeats:
+            return _unplayed(self._scenarios[0], starts)
+        for number, scenario in enumerate(self._scenarios, 1):
+            if number > len(starts):
+                place = f"scenario {number} of {len(self._scenarios)}"
+                return ExpectationFailed.at(place, expected="one more start, which plays it", actual="nothing more")
+            if (unplayed := _unplayed(scenario, starts[number - 1 : number])) is not None:
+                return unplayed
+        return None
+
+    def standings(self) -> list[Standing]:
+        """Return where this fake stands, for the report of a test. Raises `UsageError` after `close()`."""
+        return self.standings_of(self.calls(), leftover=self.leftover())
+
+
+def _unplayed(scenario: Scenario, runs: Sequence[FakeClaudeCall]) -> ExpectationFailed | None:
+    """Return the error for what none of these runs of the scenario has played."""
+    actual = "nothing more" if runs else "a fake that was never started"
+    total, played = len(scenario.replies), max((run.turns_played for run in runs), default=0)
+    if played < total:
+        return ExpectationFailed.at(f"turn {played + 1} of {total}", expected="a prompt that it answers", actual=actual)
+    if not scenario.script or any(run.is_done for run in runs):
+        return None
+    place = runs[-1].place.step if runs else f"step 1 of {len(scenario.script)}"
+    wanted = runs[-1].place.waits_for if runs else ""
+    return ExpectationFailed.at(place, expected=wanted or "a host that comes so far", actual=actual)

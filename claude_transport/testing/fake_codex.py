@@ -13,6 +13,7 @@ from typing import Any
 from claude_transport.errors import ConfigurationError
 from claude_transport.testing.codex_scenario import CodexScenario
 from claude_transport.testing.fake_program import FakeCall, FakeProgram
+from claude_transport.testing.standing import Standing
 
 PLAYER = Path(__file__).parent / "fake_codex_process" / "__main__.py"
 
@@ -69,3 +70,7 @@ class FakeCodex(FakeProgram):
         Raises `UsageError` after `close()`.
         """
         return self._calls(FakeCodexCall)
+
+    def standings(self) -> list[Standing]:
+        """Return where this fake stands, for the report of a test. Raises `UsageError` after `close()`."""
+        return self.standings_of(self.calls(), leftover=None)

@@ -295,6 +295,8 @@ class FakeMessagesAPI(FakeAPI):
         port: the port to listen on; 0 picks a free one.
         max_body_bytes: a longer request body gets status 413.
         request_timeout: seconds in which a request must arrive completely; a slower one gets status 408.
+        strict: `default` answers only where there is no script. A request for which the script has no reply left gets status 500, and
+            closing raises `ExpectationFailed`. The fixture sets it.
 
     Raises:
         ConfigurationError: a script is not valid.
@@ -310,8 +312,11 @@ class FakeMessagesAPI(FakeAPI):
         port: int = 0,
         max_body_bytes: int = MAX_BODY_BYTES,
         request_timeout: float = 30.0,
+        strict: bool = False,
     ) -> None:
-        super().__init__(script, default=default, host=host, port=port, max_body_bytes=max_body_bytes, request_timeout=request_timeout)
+        super().__init__(
+            script, default=default, host=host, port=port, max_body_bytes=max_body_bytes, request_timeout=request_timeout, strict=strict
+        )
         self._side = None if side is None else Script(side)
 
     def environment(self, **extra: str) -> dict[str, str]:

@@ -16,6 +16,29 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from claude_transport.errors import ConfigurationError, UsageError
+from claude_transport.protocol.expectation import ExpectationFailed, describe_message
+from claude_transport.testing.standing import Standing
+
+STDERR_CHARS = 4000
+
+
+class FakePlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a run of a fake program stands in its scenario, or where it has ended. `str()` says it in words.
+
+    * `step`: the step. `waits_for`: what it waits for there, if anything. `received_last`: the last line that it had received then.
+    * `cut_by`: what ended the waiting: the host has interrupted the turn, or ended the input.
+    """
+
+    step: str = ""
+    waits_for: str = ""
+    received_last: str = ""
+    cut_by: str = ""
+
+    def __str__(self) -> str:
+        text = self.step or "started"
+        if self.cut_by:
+            return f"{text}: waiting for {self.waits_for or 'nothing'} until {self.cut_by} came"
+        return f"{text}: waiting for {self.waits_for}" if self.waits_for else text
 
 
 class FakeCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +49,8 @@ class FakeCall(msgspec.Struct, frozen=True, kw_only=True):
     * `stdin`: the received lines (at most 1 MiB of each; undecodable bytes as `\\xNN`).
     * `signals`: the numbers of the signals that it has caught. `grandchildren`: ids of the processes that it has started.
     * `exit_code`: None while the process runs, and after a death by signal. `killed_by`: the signal number of a `DieBySignal` step.
+    * `stderr`: the end of what it has written to standard error. `place`: where it stands. `failure`: what the host has done against the
+      scenario, or why a step could not be played.
     """
 
     pid: int
@@ -38,6 +63,17 @@ class FakeCall(msgspec.Struct, frozen=True, kw_only=True):
     grandchildren: list[int]
     exit_code: int | None
     killed_by: int | None
+    stderr: str = ""
+    place: FakePlace = FakePlace()
+    failure: ExpectationFailed | None = None
+    counts: bool = True
+    turns_played: int = 0
+    is_done: bool = False
+
+    @property
+    def has_ended(self) -> bool:
+        """True when the run has ended by itself or by a signal that it has caught; a killed one cannot say so."""
+        return self.exit_code is not None or self.killed_by is not None
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -64,6 +100,7 @@ class FakeProgram:
         player: Path,
         record_env: Sequence[str],
         python: str,
+        strict: bool = False,
     ) -> None:
         if isinstance(record_env, str):
             raise ConfigurationError(f"{type(self).__name__}: record_env is a list of names, not a text", option="record_env")
@@ -73,7 +110,7 @@ class FakeProgram:
         self._remove = weakref.finalize(type(self), shutil.rmtree, self._directory, ignore_errors=True)
         (self._directory / "journal").mkdir()
         (self._directory / "starts").mkdir()
-        play_file = {"scenarios": list(scenarios), "repeats": repeats, "record_env": list(record_env)}
+        play_file = {"scenarios": list(scenarios), "repeats": repeats, "record_env": list(record_env), "strict": strict}
         (self._directory / "scenario.json").write_bytes(msgspec.json.encode(play_file))
         # -I and -S: the environment and installed packages must not change the fake or slow it down
         self._command = [python, "-I", "-S", str(player), str(self._directory)]
@@ -135,6 +172,23 @@ class FakeProgram:
         runs = [_read_run(path, kind) for path in sorted(self.directory.joinpath("journal").iterdir())]
         return [run for run in runs if run is not None]
 
+    def standings_of(self, calls: Sequence[FakeCall], *, leftover: ExpectationFailed | None) -> list[Standing]:
+        """Return where this fake stands, as one `Standing` in a list. `calls` are its runs, `leftover` is what none of them has played."""
+        last = calls[-1] if calls else None
+        received = "" if last is None else last.place.received_last
+        return [
+            Standing(
+                name=f"fake {self._name}",
+                whereabouts="never started" if last is None else f"run {len(calls)}, {last.place}",
+                received_last=describe_message(_decoded(received)) if received else "",
+                calls=tuple(_described(number, call) for number, call in enumerate(calls, 1)),
+                stderr="" if last is None else last.stderr,
+                failure=next((call.failure for call in calls if call.failure is not None), None),
+                leftover=leftover,
+                is_over=bool(calls) and all(call.has_ended for call in calls),
+            )
+        ]
+
     def close(self) -> None:
         """Delete the private directory with the program and its journal. A second call does nothing.
 
@@ -166,16 +220,56 @@ def _read_run(path: Path, kind: type[Call]) -> Call | None:
     if not events:
         return None  # the run is just starting
     start = events[0]
-    of_kind = {name: [event for event in events if event["event"] == name] for name in ("stdin", "signal", "grandchild", "exit", "dies")}
+    of_kind: dict[str, list[dict[str, Any]]] = {}
+    for event in events:
+        of_kind.setdefault(event["event"], []).append(event)
     return kind(
         pid=start["pid"],
         argv=start["argv"],
         cwd=start["cwd"],
         env_names=start["env_names"],
         env=start["env"],
-        stdin=[event["line"] for event in of_kind["stdin"]],
-        signals=[event["number"] for event in of_kind["signal"]],
-        grandchildren=[event["pid"] for event in of_kind["grandchild"]],
-        exit_code=of_kind["exit"][-1]["code"] if of_kind["exit"] else None,
-        killed_by=of_kind["dies"][-1]["signal"] if of_kind["dies"] else None,
+        stdin=[event["line"] for event in of_kind.get("stdin", ())],
+        signals=[event["number"] for event in of_kind.get("signal", ())],
+        grandchildren=[event["pid"] for event in of_kind.get("grandchild", ())],
+        exit_code=of_kind["exit"][-1]["code"] if "exit" in of_kind else None,
+        killed_by=of_kind["dies"][-1]["signal"] if "dies" in of_kind else None,
+        stderr="".join(event["text"] for event in of_kind.get("stderr", ()))[-STDERR_CHARS:],
+        place=_read_place(events),
+        failure=_failure_of(of_kind.get("failed", ())),
+        counts=start.get("counts", True),
+        turns_played=len(of_kind.get("turn", ())),
+        is_done="done" in of_kind,
     )
+
+
+def _read_place(events: Sequence[dict[str, Any]]) -> FakePlace:
+    """Return where a run stands. After the host has cut it short, that is where it stood, until another prompt comes."""
+    place = FakePlace()
+    before = ""
+    for event in events:
+        match event["event"]:
+            case "at" if not place.cut_by:
+                place = msgspec.structs.replace(place, step=event["place"], waits_for=event["waits_for"])
+            case "cut" if not place.cut_by:
+                place = msgspec.structs.replace(place, cut_by=event["by"], received_last=before)
+            case "stdin":
+                before = place.received_last
+                is_prompt = '"user"' in event["line"]
+                if is_prompt or not place.cut_by:
+                    place = msgspec.structs.replace(place, received_last=event["line"], cut_by="" if is_prompt else place.cut_by)
+    return place
+
+
+def _described(number: int, call: FakeCall) -> str:
+    """Describe one run in a line: its arguments, what it has received, and how it ended."""
+    end = "no exit code: it runs, or was killed"
+    if call.killed_by is not None:
+        end = f"signal {call.killed_by}"
+    elif call.exit_code is not None:
+        end = f"exit code {call.exit_code}"
+    return f"run {number}: {end}; {len(call.stdin)} lines received; arguments {shlex.join(call.argv) or 'none'}"
+
+
+def _failure_of(events: Sequence[dict[str, Any]]) -> ExpectationFailed | None:
+    return next((ExpectationFailed.at(event["place"], expected=event["expected"], actual=event["actual"]) for event in events), None)

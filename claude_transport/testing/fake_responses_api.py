@@ -250,6 +250,8 @@ class FakeResponsesAPI(FakeAPI):
         port: the port to listen on; 0 picks a free one.
         max_body_bytes: a longer request body gets status 413.
         request_timeout: seconds in which a request must arrive completely; a slower one gets status 408.
+        strict: `default` answers only where there is no script. A request for which the script has no reply left gets status 500, and
+            closing raises `ExpectationFailed`. The fixture sets it.
 
     Raises:
         ConfigurationError: the script is not valid.
@@ -264,8 +266,11 @@ class FakeResponsesAPI(FakeAPI):
         port: int = 0,
         max_body_bytes: int = MAX_BODY_BYTES,
         request_timeout: float = 30.0,
+        strict: bool = False,
     ) -> None:
-        super().__init__(script, default=default, host=host, port=port, max_body_bytes=max_body_bytes, request_timeout=request_timeout)
+        super().__init__(
+            script, default=default, host=host, port=port, max_body_bytes=max_body_bytes, request_timeout=request_timeout, strict=strict
+        )
 
     def configuration(self, **extra: Any) -> dict[str, Any]:
         """Return settings for `CodexOptions(config=…)` that make Codex use this server, and nothing else of the network.

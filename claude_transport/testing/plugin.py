@@ -1,15 +1,19 @@
 """The pytest plugin: fixtures for tests of programs that talk to Claude (entry point `pytest11`).
 
 pytest loads it at every start where this package is installed. Therefore each fixture imports what it needs only when a test uses it.
+
+One `Judge` for each test knows what its fixtures have made. It fails a test that should not pass, and writes a section of the report of
+every failed one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 import shlex
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -19,15 +23,25 @@ if TYPE_CHECKING:
     from claude_transport.testing.fake_messages_api import FakeMessagesAPI
     from claude_transport.testing.fake_responses_api import FakeResponsesAPI
     from claude_transport.testing.mock_claude import MockClaude
+    from claude_transport.testing.standing import Judge, Standing, Standings
     from claude_transport.testing.tape_shelf import TapeShelf
 
 
 _MODES = ("none", "once", "new", "all", "rewrite")
 _PASSED = pytest.StashKey[bool]()
+_JUDGE: pytest.StashKey[Judge] = pytest.StashKey()
+_PROBLEM: pytest.StashKey[Exception] = pytest.StashKey()
+_SECTION = "claude_transport"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option `--claude-record`."""
+    """Add the option `--claude-record` and the setting `claude_strict`."""
+    parser.addini(
+        "claude_strict",
+        "fail a test whose scripts, tapes, fakes or callbacks have failed, or were not played to their end (default: true)",
+        type="bool",
+        default=True,
+    )
     group = parser.getgroup("claude", "claude_transport")
     group.addoption(
         "--claude-record",
@@ -38,49 +52,184 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known."""
+    config.addinivalue_line("markers", "claude_lenient: the fixtures of claude_transport neither fail this test nor what it plays with")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Forget an earlier run of the same test."""
+    keys: Any = (_JUDGE, _PASSED, _PROBLEM)
+    for key in keys:
+        if key in item.stash:
+            del item.stash[key]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a test that has come to its end although something that it plays with has failed."""
+    result = yield
+    judge = item.stash.get(_JUDGE, None)
+    problem = None if judge is None else judge.verdict()
+    if problem is not None:
+        _fail(item, problem)
+    return result
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Remember whether the test itself passed, for the teardown of the fixtures."""
+    """Remember whether the test itself passed, for the teardown of the fixtures. Say in the report of a failure where everything stands."""
     report = yield
     if report.when == "call":
         item.stash[_PASSED] = report.passed
+    judge = item.stash.get(_JUDGE, None)
+    if judge is not None and report.failed:
+        if call.excinfo is not None and call.excinfo.value is item.stash.get(_PROBLEM, None) and call.excinfo.value.__cause__ is None:
+            report.longrepr = call.excinfo.getrepr(style="value")  # the lines of this plugin say nothing about it
+        lines = judge.report()
+        if lines:
+            _add_section(report, "\n".join(lines), shown=item.config.getoption("showcapture", "all") == "all")
     return report
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
+    """Have `pytest-timeout` say where everything stands before its method `thread` ends the process, and with it every report.
+
+    Its method `signal` fails the test, whose report has our section.
+    """
+    import threading
+
+    if settings.method == "signal" and threading.current_thread() is threading.main_thread():
+        return None
+    import pytest_timeout  # type: ignore[import-not-found,import-untyped,unused-ignore] # pyright: ignore[reportMissingImports]
+
+    def expire() -> None:
+        try:
+            _write_section(item)
+        finally:
+            pytest_timeout.timeout_timer(item, settings)
+
+    timer = threading.Timer(settings.timeout, expire)
+    timer.daemon = True
+    item.cancel_timeout = timer.cancel  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue] # read by that plugin
+    timer.start()
+    return True
+
+
+def _write_section(item: pytest.Item) -> None:
+    """Write our section to the terminal, in the middle of a test."""
+    judge = item.stash.get(_JUDGE, None)
+    capture: Any = item.config.pluginmanager.getplugin("capturemanager")
+    if judge is not None:
+        lines = judge.report()
+        if capture is not None:
+            capture.suspend_global_capture()
+        terminal = item.config.get_terminal_writer()
+        terminal.sep("-", title=_SECTION)
+        terminal.write("".join(f"{line}\n" for line in lines))
+
+
+def _add_section(report: Any, text: str, *, shown: bool) -> None:
+    """Add our section behind all others. With `--show-capture` it would not be shown there, and becomes a part of the error."""
+    if shown or not hasattr(report.longrepr, "addsection"):
+        report.sections.append((_SECTION, text))
+    else:
+        report.longrepr.addsection(_SECTION, text)
+
+
+def _fail(item: pytest.Item, problem: Exception) -> NoReturn:
+    """Raise `problem` for a test that has passed."""
+    __tracebackhide__ = True
+    item.stash[_PROBLEM] = problem
+    raise problem
+
+
+def _judge_of(request: pytest.FixtureRequest) -> Judge:
+    """Return the judge of this test, which its fixtures share."""
+    from claude_transport.testing.standing import Judge
+
+    node = request.node
+    if _JUDGE not in node.stash:
+        is_lenient = node.get_closest_marker("claude_lenient") is not None
+        node.stash[_JUDGE] = Judge(strict=not is_lenient and bool(request.config.getini("claude_strict")))
+        callbacks = node.stash[_JUDGE].watching_callbacks()
+        callbacks.__enter__()
+        node.addfinalizer(lambda: callbacks.__exit__(None, None, None))
+    judge: Judge = node.stash[_JUDGE]
+    return judge
+
+
+@contextlib.contextmanager
+def _judged(request: pytest.FixtureRequest, standings: Standings) -> Iterator[None]:
+    """Have the test judged by these standings; when the block ends, what was not played fails a test that has passed."""
+    judge = _judge_of(request)
+    judge.watch(standings)
+    yield
+    judge.freeze(standings)
+    problem = judge.verdict(only=standings) if request.node.stash.get(_PASSED, False) else None
+    if problem is not None:
+        _fail(request.node, problem)
 
 
 @pytest.fixture
 def mock_claude(request: pytest.FixtureRequest) -> Iterator[MockClaude]:
     """Make `MockTransport`s: `mock_claude(responses)`, or `mock_claude.script().expect(…).reply(…)`.
 
-    A test that passed fails when one of its scripts was not played to the end.
+    A test fails when one of them got what was not expected, or was not played to its end.
     """
     from claude_transport.testing.mock_claude import MockClaude
 
-    claude = MockClaude()
-    yield claude
-    if request.node.stash.get(_PASSED, False):
-        claude.assert_exhausted()
+    claude = MockClaude(strict=_judge_of(request).strict)
+    with _judged(request, claude.standings):
+        yield claude
 
 
 @pytest.fixture
-def fake_claude() -> Iterator[Callable[..., FakeClaude]]:
-    """Make fake `claude` executables: `fake_claude(scenario).path`. Without a scenario it echoes. Its files go after the test."""
+def fake_claude(request: pytest.FixtureRequest) -> Iterator[Callable[..., FakeClaude]]:
+    """Make fake `claude` executables: `fake_claude(scenario).path`. Without a scenario it echoes. Its files go after the test.
+
+    A test fails when a run got what the scenario does not expect, or when turns were not played.
+    """
     from claude_transport.testing.fake_claude import FakeClaude
     from claude_transport.testing.scenario import Scenario
 
-    made: list[FakeClaude] = []
+    def make(scenario: Scenario | None = None, **options: Any) -> FakeClaude:
+        return FakeClaude(scenario if scenario is not None else Scenario.echo(), **{"strict": _judge_of(request).strict, **options})
 
-    def make(scenario: Scenario | None = None, **options: object) -> FakeClaude:
-        made.append(FakeClaude(scenario if scenario is not None else Scenario.echo(), **options))  # type: ignore[arg-type]
+    yield from _making(request, make)
+
+
+def _making(request: pytest.FixtureRequest, make: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """Yield a function that makes fake programs, which are judged and then closed."""
+    made: list[Any] = []
+
+    def add(*arguments: Any, **options: Any) -> Any:
+        made.append(make(*arguments, **options))
         return made[-1]
 
-    yield make
-    for fake in made:
-        fake.close()
+    try:
+        with _judged(request, lambda: _numbered(made)):
+            yield add
+    finally:
+        for fake in made:
+            fake.close()
+
+
+def _numbered(made: list[Any]) -> list[Standing]:
+    """Return the standings of several fakes of one kind, each with its number."""
+    import msgspec
+
+    standings = [standing for fake in made for standing in fake.standings()]
+    return [msgspec.structs.replace(standing, name=f"{standing.name} {number}") for number, standing in enumerate(standings, 1)]
 
 
 @pytest.fixture
 def fake_messages_api(request: pytest.FixtureRequest) -> Iterator[FakeMessagesAPI]:
     """Give a test a running `FakeMessagesAPI`; `fake_messages_api.replace(script)` sets its script.
+
+    A test fails when a request came for which the script has no reply left, or when replies were not asked for.
 
     An async test runs under anyio's pytest plugin. For any other test, the server runs in a thread, as with `with`: `call()` runs the
     methods that wait. Needs `pip install 'claude-transport[testing]'`.
@@ -90,38 +239,49 @@ def fake_messages_api(request: pytest.FixtureRequest) -> Iterator[FakeMessagesAP
     if _is_async(request):
         yield request.getfixturevalue("_fake_messages_api_of_the_loop")
         return
-    with FakeMessagesAPI() as api:
-        yield api
+    yield from _serving_in_a_thread(request, FakeMessagesAPI(strict=_judge_of(request).strict))
 
 
 @pytest.fixture
-async def _fake_messages_api_of_the_loop(anyio_backend: object) -> AsyncIterator[FakeMessagesAPI]:
+async def _fake_messages_api_of_the_loop(anyio_backend: object, request: pytest.FixtureRequest) -> AsyncIterator[FakeMessagesAPI]:
     """Give the async test of `fake_messages_api` the server, in the event loop of the test."""
     from claude_transport.testing.fake_messages_api import FakeMessagesAPI
 
-    async with FakeMessagesAPI() as api:
+    api = FakeMessagesAPI(strict=_judge_of(request).strict)
+    with _judged(request, api.standings), _closing(request):
+        async with api:
+            yield api
+
+
+def _serving_in_a_thread(request: pytest.FixtureRequest, api: Any) -> Iterator[Any]:
+    """Run a fake API for a test without an event loop, and have the test judged by it."""
+    with _judged(request, api.standings), _closing(request), api:
         yield api
 
 
+@contextlib.contextmanager
+def _closing(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Swallow what a fake API raises at its end, namely what a scripted function raised: the judge knows that, too."""
+    try:
+        yield
+    except Exception:
+        if not _judge_of(request).strict and request.node.stash.get(_PASSED, False):
+            raise
+
+
 @pytest.fixture
-def fake_codex() -> Iterator[Callable[..., FakeCodex]]:
+def fake_codex(request: pytest.FixtureRequest) -> Iterator[Callable[..., FakeCodex]]:
     """Make fake `codex` executables: `fake_codex(scenario).path`. Without a scenario it echoes. Its files go after the test."""
     from claude_transport.testing.fake_codex import FakeCodex
 
-    made: list[FakeCodex] = []
-
-    def make(*arguments: object, **options: object) -> FakeCodex:
-        made.append(FakeCodex(*arguments, **options))  # type: ignore[arg-type]
-        return made[-1]
-
-    yield make
-    for fake in made:
-        fake.close()
+    yield from _making(request, FakeCodex)
 
 
 @pytest.fixture
 def fake_responses_api(request: pytest.FixtureRequest) -> Iterator[FakeResponsesAPI]:
     """Give a test a running `FakeResponsesAPI`; `fake_responses_api.replace(script)` sets its script.
+
+    It fails a test as `fake_messages_api` does.
 
     An async test runs under anyio's pytest plugin. For any other test, the server runs in a thread, as with `with`: `call()` runs the
     methods that wait. Needs `pip install 'claude-transport[testing]'`.
@@ -131,17 +291,18 @@ def fake_responses_api(request: pytest.FixtureRequest) -> Iterator[FakeResponses
     if _is_async(request):
         yield request.getfixturevalue("_fake_responses_api_of_the_loop")
         return
-    with FakeResponsesAPI() as api:
-        yield api
+    yield from _serving_in_a_thread(request, FakeResponsesAPI(strict=_judge_of(request).strict))
 
 
 @pytest.fixture
-async def _fake_responses_api_of_the_loop(anyio_backend: object) -> AsyncIterator[FakeResponsesAPI]:
+async def _fake_responses_api_of_the_loop(anyio_backend: object, request: pytest.FixtureRequest) -> AsyncIterator[FakeResponsesAPI]:
     """Give the async test of `fake_responses_api` the server, in the event loop of the test."""
     from claude_transport.testing.fake_responses_api import FakeResponsesAPI
 
-    async with FakeResponsesAPI() as api:
-        yield api
+    api = FakeResponsesAPI(strict=_judge_of(request).strict)
+    with _judged(request, api.standings), _closing(request):
+        async with api:
+            yield api
 
 
 @pytest.fixture
@@ -149,7 +310,7 @@ def claude_tape(request: pytest.FixtureRequest) -> Iterator[TapeShelf]:
     """Replay or record a tape: `claude_tape(lambda: SubprocessTransport(options))` returns the transport for the test.
 
     The tape is `tapes/<module>/<test>.ndjson` beside the test module. `--claude-record` sets the mode. A recorded tape is kept when the
-    test passed. A test that passed fails when its tape was not replayed to the end.
+    test passed. A test fails when its program deviated from a tape, or when a tape was not replayed to the end.
     """
     from claude_transport.testing.tape_shelf import TapeShelf
 
@@ -159,9 +320,13 @@ def claude_tape(request: pytest.FixtureRequest) -> Iterator[TapeShelf]:
         name=_tape_name(node),
         mode=str(request.config.getoption("--claude-record")),
         command=f"pytest --claude-record=once {shlex.quote(node.nodeid)}",
+        strict=_judge_of(request).strict,
     )
-    yield shelf
-    shelf.finish(passed=node.stash.get(_PASSED, False))
+    try:
+        with _judged(request, shelf.standings):
+            yield shelf
+    finally:
+        shelf.finish(passed=node.stash.get(_PASSED, False))
 
 
 def _is_async(request: pytest.FixtureRequest) -> bool:

@@ -89,7 +89,8 @@ class Scenario(Checked, frozen=True, kw_only=True):
     Args:
         rules: the first rule whose text is in a user message answers it.
         replies: otherwise the next of these turns answers it.
-        otherwise: answers when no rule fits and all replies are used. By default it repeats the prompt.
+        otherwise: answers when no rule fits and all replies are used. None repeats the prompt, and fails a strict fake: no turn was written
+            for that prompt. `Scenario.echo()` repeats every prompt on purpose.
         startup: steps to play before the fake reads its stdin; one that waits for input begins to read.
         at_eof: steps to play after the end of input and of the last turn, such as a late transcript flush or a `Hang`.
         answers: the answer for a control request, by its subtype, instead of the usual one.
@@ -109,7 +110,7 @@ class Scenario(Checked, frozen=True, kw_only=True):
 
     replies: Sequence[TurnLike] = ()
     rules: Sequence[Rule] = ()
-    otherwise: TurnLike = ECHO
+    otherwise: TurnLike | None = None
     startup: Sequence[StepLike] = ()
     answers: Mapping[str, Answer] = msgspec.field(default_factory=dict)
     at_eof: Sequence[StepLike] = ()
@@ -128,7 +129,7 @@ class Scenario(Checked, frozen=True, kw_only=True):
         if isinstance(given.get("replies"), (list, tuple)):
             turns = tuple(respell_turn(turn, where=f"Scenario.replies[{place}]") for place, turn in enumerate(given["replies"]))
             given["replies"] = turns
-        if "otherwise" in given:
+        if given.get("otherwise") is not None:
             given["otherwise"] = respell_turn(given["otherwise"], where="Scenario.otherwise")
         return given
 
@@ -139,7 +140,7 @@ class Scenario(Checked, frozen=True, kw_only=True):
     @classmethod
     def echo(cls, **changes: Any) -> Scenario:
         """Return a scenario that answers every prompt with the text of the prompt. `changes` are further fields of the scenario."""
-        return cls(**changes)
+        return cls(**{"otherwise": ECHO, **changes})
 
     @classmethod
     def text(cls, text: str, *, chunks: Sequence[str] | None = None, **changes: Any) -> Scenario:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from claude_transport.errors import ConfigurationError, UsageError
+from claude_transport.protocol.expectation import ExpectationFailed
 from claude_transport.protocol.tape import Tape
+from claude_transport.testing.standing import Standing
 from claude_transport.transport import Transport, TransportLike
 from claude_transport.transports.replay import ReplayTransport
 from claude_transport.wrappers.recording import RecordingTransport
@@ -47,15 +49,17 @@ class TapeShelf:
         name: the name of the tape when a call gives none.
         mode: one of `MODES`.
         command: the command that records missing tapes, for error messages.
+        strict: replays are strict, as in the fixture (`ReplayTransport`).
     """
 
-    def __init__(self, folder: Path, *, name: str, mode: str = "none", command: str = "") -> None:
+    def __init__(self, folder: Path, *, name: str, mode: str = "none", command: str = "", strict: bool = False) -> None:
         if mode not in MODES:
             raise ConfigurationError(f"{mode!r} is not a recording mode; use one of {', '.join(MODES)}", option="mode")
         self._folder = folder
         self._name = name
         self._mode = mode
         self._command = command
+        self._strict = strict
         self._recorders: dict[Path, RecordingTransport] = {}
         self._replays: list[_Replay] = []
 
@@ -73,7 +77,7 @@ class TapeShelf:
         if path in self._recorders or any(replay.tape_path == path for replay in self._replays):
             raise UsageError(f"this test has already used the tape {path.name}; give each conversation its own name")
         if not self._must_record(path):
-            replay = _Replay(path)
+            replay = _Replay(path, strict=self._strict)
             self._replays.append(replay)
             return replay
         if self._mode == "rewrite":
@@ -115,9 +119,23 @@ class TapeShelf:
                 kept.append(path)
         if passed:
             for replay in self._replays:
-                if replay.was_connected:
-                    replay.assert_played()
+                if (leftover := replay.leftover()) is not None:
+                    raise leftover
         return kept
+
+    def standings(self) -> list[Standing]:
+        """Return where each replayed tape stands, for the report of a test."""
+        return [
+            Standing(
+                name=f"tape {replay.tape_path.name}",
+                whereabouts=replay.whereabouts,
+                received_last=replay.received_last,
+                failure=replay.failure,
+                leftover=replay.leftover(),
+                is_over=replay.is_closed,
+            )
+            for replay in self._replays
+        ]
 
     def _must_record(self, path: Path) -> bool:
         if self._mode in ("all", "rewrite"):
@@ -132,14 +150,23 @@ class TapeShelf:
 class _Replay(ReplayTransport):
     """A replay with its path, and whether it was connected."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, *, strict: bool) -> None:
+        super().__init__(path, strict=strict)
         self.tape_path = path
         self.was_connected = False
 
     async def connect(self) -> None:
         self.was_connected = True
         await super().connect()
+
+    def leftover(self) -> ExpectationFailed | None:
+        """Return the error of a tape that was begun and not played to its end."""
+        try:
+            if self.was_connected:
+                self.assert_played()
+        except ExpectationFailed as failed:
+            return failed
+        return None
 
 
 def _can_be_replayed(path: Path) -> bool:

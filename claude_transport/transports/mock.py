@@ -5,10 +5,11 @@ The steps of a scripted conversation are in `script`. A recorded conversation is
 
 from __future__ import annotations
 
+import copy
 import json
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import anyio
 import anyio.lowlevel
@@ -17,6 +18,7 @@ import msgspec
 from claude_transport.errors import Busy, ConfigurationError, InputClosed, NotConnected, TransportClosed, UsageError
 from claude_transport.protocol.codec import LineDecoder
 from claude_transport.protocol.envelope import encode_line
+from claude_transport.protocol.expectation import ExpectationFailed, describe_message, error_answered, registered_hooks
 from claude_transport.transport import Client, DecodedLines, SessionTerms, Transport, TransportInfo
 from claude_transport.transports.script import MockScript, ScriptBuilder, ScriptPlayer
 from claude_transport.transports.stream import FailureCount, LineBatches
@@ -47,13 +49,24 @@ class MockTransport(ScriptBuilder, Transport):
     With a `MockScript` as `script`, it plays that, and no `responses`. `MockTransport.script().expect(type="user").reply({...})` makes a
     mock and its script at once.
 
+    With `strict`, more is an `ExpectationFailed`, in `write()` and in the reader: a prompt for which no responses are left; a call of a
+    hook that `initialize` did not register; an error as the answer to a question, unless the script expects it. The fixture
+    `mock_claude` makes strict mocks.
+
     Raises:
         ConfigurationError: `responses` is one message and not a list, or holds something else than dicts and bytes.
     """
 
-    def __init__(self, responses: Iterable[Mapping[str, Any] | bytes] = (), *, script: MockScript | None = None) -> None:
+    def __init__(
+        self, responses: Iterable[Mapping[str, Any] | bytes] = (), *, script: MockScript | None = None, strict: bool = False
+    ) -> None:
         self._script = None if script is None else script.player
         self._responses: deque[Mapping[str, Any] | bytes] = deque(_checked(responses))
+        self._total = len(self._responses)
+        self._turns_left = _count_turns(self._responses)
+        self._strict = strict
+        self._accepted = 0  # messages of the host before the first failure
+        self._failure: ExpectationFailed | None = None
         self._answers: deque[Mapping[str, Any]] = deque()
         self._asked: set[str] = set()  # ids of control requests among the responses that wait for the host's answer
         self._prompts = 0  # user messages whose result has not been played yet
@@ -74,18 +87,64 @@ class MockTransport(ScriptBuilder, Transport):
         """What the layer above said about itself when it attached; None before that."""
 
     @classmethod
-    def script(cls) -> Self:
+    def script(cls, *, strict: bool = False) -> Self:
         """Return a new mock with an empty script. Chain `expect`, `reply`, `emit` and `end` to write the script; each returns the mock.
 
-        `MockScript` says how a script is played.
+        `MockScript` says how a script is played, `MockTransport` what `strict` adds.
         """
-        return cls(script=MockScript())
+        return cls(script=MockScript(), strict=strict)
 
     @property
     def _player(self) -> ScriptPlayer:
         if self._script is None:
             raise UsageError("this mock plays responses, not a script: create it with MockTransport.script()")
         return self._script
+
+    @property
+    def failure(self) -> ExpectationFailed | None:
+        """The first thing that your program did against the script or the responses; None so far. It is kept also when it was caught."""
+        return self._failure if self._failure is not None or self._script is None else self._script.failure
+
+    @property
+    def whereabouts(self) -> str:
+        """The next step of the script, or the next response, and what it waits for. To debug a test that hangs."""
+        if self._script is not None:
+            return self._script.whereabouts
+        place = self._where_it_stands()
+        if self._asked:
+            return f"{place}: waiting for the answer to {', '.join(sorted(self._asked))}"
+        if not self._responses:
+            return f"{place}: everything was played" + ("" if self._input_ended else "; waiting for the end of the input")
+        waits = "a prompt" if self._conversing and not self._prompts else "a reader"
+        return f"{place}: waiting for {waits}" if self._connected else f"{place}: not connected"
+
+    @property
+    def received_last(self) -> str:
+        """The last message of your program, in a few words: before one that was not expected. It is empty before there is one."""
+        accepted = self.written if self.failure is None else self.written[: self._accepted]
+        return describe_message(accepted[-1]) if accepted else ""
+
+    @property
+    def is_closed(self) -> bool:
+        """True after `close()`: no step can be played any more."""
+        return self._closed
+
+    def leftover(self) -> ExpectationFailed | None:
+        """Return the error of a script, or a list of responses, that was not played to its end; None when it was."""
+        if self._script is not None:
+            return self._script.leftover()
+        if not self._responses:
+            return None
+        rest = _as_mapping(self._responses[0]) or self._responses[0]
+        said = f"result {rest.get('result')!r}" if isinstance(rest, Mapping) and rest.get("type") == "result" else describe_message(rest)
+        wanted = "one more prompt, which this answers" if self._conversing and not self._prompts else "the host to read this"
+        actual = "nothing more" if self._connected else "a mock that was never connected"
+        return ExpectationFailed.at(self._where_it_stands(), expected=f"{wanted}: {said}", actual=actual)
+
+    def assert_exhausted(self) -> None:
+        """Raise `ExpectationFailed` unless the script was played to its end, or every response was read."""
+        if (leftover := self.leftover()) is not None:
+            raise leftover
 
     async def connect(self) -> None:
         """Make the mock ready for reading and writing. It starts nothing.
@@ -115,7 +174,7 @@ class MockTransport(ScriptBuilder, Transport):
 
         Raises:
             UsageError: a line is not a JSON object; it would end the CLI (recording 18a).
-            ExpectationFailed: the script does not expect the message.
+            ExpectationFailed: the script, or the list of responses of a strict mock, does not expect the message.
             InputClosed, NotConnected, TransportClosed: after `end_input()`, before `connect()`, after `close()`.
         """
         # first, so that a cancelled write has written nothing, and a finished one returns before the reader reacts
@@ -188,18 +247,54 @@ class MockTransport(ScriptBuilder, Transport):
             # the line is not shown: it may be a prompt, or hold a key
             raise UsageError(f"a line that is not a JSON object would end the CLI ({len(line)} bytes): {exc}") from exc
         self.written.append(message)
+        if self._strict:
+            self._refuse_error(message)
         if self._script is not None:
             self._wake()  # a message that the script does not expect fails the reader, too
             if self._script.received(message):
+                self._accepted = len(self.written)
                 return
         kind = message.get("type")
         if kind == "user":
             self._prompts += 1
+            self._turns_left -= 1
+            if self._strict and self._turns_left < 0:
+                self._fail(expected="no further prompt: no responses are left for it", actual=describe_message(message))
         elif kind == "control_request":
             self._conversing = True
             self._answers.append(_answer_to(message))
         elif kind == "control_response":
             self._asked.discard(str((message.get("response") or {}).get("request_id")))
+        self._accepted = len(self.written)
+
+    def _where_it_stands(self) -> str:
+        """Return the next step of the script, or the next response, as errors name it."""
+        if self._script is not None:
+            return self._script.step_name
+        return f"response {min(self._total - len(self._responses) + 1, self._total)} of {self._total}"
+
+    def _fail(self, *, expected: str, actual: str) -> NoReturn:
+        """Raise an error, which the reader gets, too."""
+        self._failure = self._failure or ExpectationFailed.at(self._where_it_stands(), expected=expected, actual=actual)
+        self._wake()
+        raise copy.copy(self._failure)
+
+    def _refuse_error(self, message: dict[str, Any]) -> None:
+        """Fail when a question was answered with an error, which the script does not expect."""
+        error = error_answered(message)
+        if error is not None and not (self._script is not None and self._script.judges_errors):
+            self._fail(expected="an answer that is no error", actual=f"the error {error!r} in {describe_message(message)}")
+
+    def _refuse_unknown_hook(self, response: Mapping[str, Any] | bytes) -> None:
+        """Fail when a hook is called that the host has not registered: the CLI would not call it."""
+        request = _as_mapping(response).get("request")
+        if isinstance(request, Mapping) and request.get("subtype") == "hook_callback":
+            registered = {name: event for message in self.written for name, event in registered_hooks(message).items()}
+            if request.get("callback_id") not in registered:
+                self._fail(
+                    expected=f"`initialize` to register the hook {request.get('callback_id')!r}, which is called next",
+                    actual=f"hooks {', '.join(sorted(registered))}" if registered else "no hooks",
+                )
 
     def _next_response(self) -> Mapping[str, Any] | bytes | None:
         """Return the next response, or None while there is none that may be played."""
@@ -251,8 +346,12 @@ class MockTransport(ScriptBuilder, Transport):
                     break
                 await anyio.lowlevel.checkpoint()
             while not self._closed:
+                if self._failure is not None:
+                    raise copy.copy(self._failure)
                 response = self._next_response()
                 if response is not None:
+                    if self._strict:
+                        self._refuse_unknown_hook(response)
                     line = response.rstrip(b"\n") if isinstance(response, bytes) else encode_line(response)[:-1]
                     self._bytes_read += len(line) + 1
                     return (line,)
@@ -285,6 +384,12 @@ def _checked(responses: Iterable[Mapping[str, Any] | bytes]) -> Iterator[Mapping
                 option="responses",
             )
         yield response
+
+
+def _count_turns(responses: Iterable[Mapping[str, Any] | bytes]) -> int:
+    """Return how many prompts the responses answer: each `result` ends a turn, and what follows the last one is a turn without an end."""
+    kinds = [_as_mapping(response).get("type") for response in responses]
+    return kinds.count("result") + bool(kinds and kinds[-1] != "result")
 
 
 def _as_mapping(response: Mapping[str, Any] | bytes) -> Mapping[str, Any]:

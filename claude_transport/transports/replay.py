@@ -32,6 +32,8 @@ class ReplayTransport(Transport):
     Args:
         speed: 0 plays as fast as your program allows, 1 in the recorded time, 2 in half of it.
         sleep: waits the given seconds, when `speed` is not 0.
+        strict: your program must register the hooks that the tape calls, and must not answer with an error where the recorded program did
+            not. The fixture `claude_tape` sets it.
 
     The lines of the CLI come in their order. Before it plays on past a recorded line of the program, it waits until your program writes a
     matching line. The type, the subtype of a request, and the question that an answer belongs to must match; the wording need not. Request
@@ -46,14 +48,19 @@ class ReplayTransport(Transport):
     """
 
     def __init__(
-        self, tape: Tape | str | os.PathLike[str], *, speed: float = 0, sleep: Callable[[float], Awaitable[object]] = anyio.sleep
+        self,
+        tape: Tape | str | os.PathLike[str],
+        *,
+        speed: float = 0,
+        sleep: Callable[[float], Awaitable[object]] = anyio.sleep,
+        strict: bool = False,
     ) -> None:
         if not 0 <= speed < math.inf:
             raise ConfigurationError(
                 f"speed must be 0 (as fast as possible) or a factor (2 is twice as fast as recorded), not {speed}", option="speed"
             )
         self._tape = tape if isinstance(tape, Tape) else Tape.read(tape)
-        self._playback = Playback(self._tape)
+        self._playback = Playback(self._tape, strict=strict)
         self._speed = speed
         self._sleep = sleep
         self._decoder = LineDecoder()
@@ -84,6 +91,21 @@ class ReplayTransport(Transport):
         a test that hangs.
         """
         return self._playback.whereabouts
+
+    @property
+    def failure(self) -> ExpectationFailed | None:
+        """The first deviation of your program from the tape; None so far. It is kept also when it was caught."""
+        return self._playback.failure
+
+    @property
+    def received_last(self) -> str:
+        """The last line of your program that is on the tape, in a few words; empty before there is one."""
+        return self._playback.received_last
+
+    @property
+    def is_closed(self) -> bool:
+        """True after `close()`: nothing more is played."""
+        return self._closed
 
     def assert_played(self) -> None:
         """Raise `ExpectationFailed` unless every record of the tape was played. Call it at the end of a test.

@@ -129,7 +129,9 @@ class ScriptBuilder:
 
     def assert_exhausted(self) -> None:
         """Raise `ExpectationFailed` unless the host has met every expectation and has read every line."""
-        self._player.assert_exhausted()
+        leftover = self._player.leftover()
+        if leftover is not None:
+            raise leftover
 
     def _with(self, step: _Emit | _Expect | _End) -> Self:
         self._player.add(step)
@@ -220,24 +222,51 @@ class ScriptPlayer:
             return {}
         return {"exit_code": end.exit_code, "signal": end.signal, "stderr_tail": end.stderr}
 
+    @property
+    def failure(self) -> ExpectationFailed | None:
+        """The first message, or end of the input, that the script did not expect; None so far."""
+        return self._failure
+
+    @property
+    def judges_errors(self) -> bool:
+        """True when the next expectation says by itself whether an answer of the host may be an error."""
+        step = self._current()
+        return isinstance(step, _Expect) and step.expectation.judges_errors
+
+    @property
+    def step_name(self) -> str:
+        """The current step, as errors name it."""
+        return f"step {min(self._position + 1, len(self._steps))} of {len(self._steps)}"
+
+    @property
+    def whereabouts(self) -> str:
+        """The current step and what it waits for, in words."""
+        step = self._current()
+        if isinstance(step, _Expect):
+            return f"{self.step_name}: waiting for {step.expectation}"
+        if self._outputs:
+            return f"{self.step_name}: waiting for the host to read {len(self._outputs)} lines"
+        return f"{self.step_name}: all steps are done" + ("" if self._ended is not None else "; waiting for the end of the input")
+
     def is_over(self, *, input_ended: bool) -> bool:
         """Return whether the stream has ended. Raises `ExpectationFailed` when the host ended its input before it met all expectations."""
         if self._ended is None and input_ended and self._current() is not None:
             raise self._failed(actual="the end of the input")
         return self._ended is not None or input_ended
 
-    def assert_exhausted(self) -> None:
-        """Raise `ExpectationFailed` unless the host has met every expectation and has read every line."""
+    def leftover(self) -> ExpectationFailed | None:
+        """Return the error of a script that was not played to its end: the host has not met an expectation, or not read a line."""
         if self._failure is not None:
-            raise copy.copy(self._failure)
-        if self._current() is not None:
-            raise self._failed(actual="nothing more")
+            return copy.copy(self._failure)
+        if isinstance(step := self._current(), _Expect):
+            return ExpectationFailed.at(self.step_name, expected=str(step.expectation), actual="nothing more")
         if self._outputs:
-            raise ExpectationFailed.at(
-                self._step_name(),
+            return ExpectationFailed.at(
+                self.step_name,
                 expected="the host to read every line",
                 actual=f"{len(self._outputs)} unread lines, the first of them {self._outputs[0]!r}",
             )
+        return None
 
     def _current(self) -> _Emit | _Expect | _End | None:
         """Return the next step; None at the end. After `_advance()` it is always an expectation."""
@@ -252,14 +281,11 @@ class ScriptPlayer:
                 self._outputs.extend(step.lines)
             self._position += 1
 
-    def _step_name(self) -> str:
-        return f"step {min(self._position + 1, len(self._steps))} of {len(self._steps)}"
-
     def _failed(self, *, actual: str, why: str = "") -> ExpectationFailed:
         """Return the error for the current step, and keep it for the reader."""
         step = self._current()
         expected = str(step.expectation) if isinstance(step, _Expect) else "no further message: all steps of the script are done"
-        self._failure = ExpectationFailed.at(self._step_name(), expected=expected, actual=actual, why=why)
+        self._failure = self._failure or ExpectationFailed.at(self.step_name, expected=expected, actual=actual, why=why)
         return self._failure
 
 

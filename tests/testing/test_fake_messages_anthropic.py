@@ -114,7 +114,7 @@ async def test_an_error_in_the_middle_of_a_stream_is_raised_there(
 async def test_a_cut_connection_is_a_connection_error(
     fake_messages_api: FakeMessagesAPI, sdk: anthropic.AsyncAnthropic, streamed: bool, after_events: int
 ) -> None:
-    fake_messages_api.replace([replies.cut(after_events=after_events)])
+    fake_messages_api.replace([replies.cut(after_events=after_events), "whole"])
     with pytest.raises(Exception, match=r"(?i)connection|peer closed|disconnected"):
         await ask(sdk, streamed=streamed)
     assert fake_messages_api.requests[0].outcome == "cut"

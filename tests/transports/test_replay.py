@@ -22,6 +22,7 @@ from claude_transport.errors import (
     TransportClosed,
     TruncatedStream,
 )
+from claude_transport.protocol.envelope import encode_line
 from claude_transport.protocol.expectation import ExpectationFailed
 from claude_transport.protocol.tape import CLOSED, INPUT_ENDED, OUTPUT_ENDED, Tape, TapeHeader, TapeRecord
 from claude_transport.testing.conformance import run_conformance
@@ -432,3 +433,50 @@ def test_it_keeps_every_clause_of_the_contract_that_a_tape_can_express() -> None
     report = run_conformance(Replayed())
     report.raise_for_failures()
     assert len(report.passed) >= 20
+
+
+# ------------------------------------------------------------------------------------------------------------------ strict
+
+
+def _tape_with_a_hook(answer: dict[str, Any]) -> Tape:
+    registered = {"PreToolUse": [{"matcher": None, "hookCallbackIds": ["hook_0"]}]}
+    lines: list[tuple[Any, dict[str, Any]]] = [
+        ("in", {"type": "control_request", "request_id": "r-1", "request": {"subtype": "initialize", "hooks": registered}}),
+        ("out", {"type": "control_response", "response": {"subtype": "success", "request_id": "r-1", "response": {}}}),
+        ("out", {"type": "control_request", "request_id": "q-1", "request": {"subtype": "hook_callback", "callback_id": "hook_0"}}),
+        ("in", {"type": "control_response", "response": {"request_id": "q-1", **answer}}),
+    ]
+    return Tape([TapeRecord(0.0, kind, encode_line(line)[:-1]) for kind, line in lines])
+
+
+async def _replay_to_a_host_that_answers(tape: Tape, *, strict: bool, hooks: bool, answer: dict[str, Any]) -> ReplayTransport:
+    replay = ReplayTransport(tape, strict=strict)
+    await replay.connect()
+    registered = {"Stop": [{"hookCallbackIds": ["hook_0"]}]} if hooks else {}
+    initialize = {"type": "control_request", "request_id": "x-1", "request": {"subtype": "initialize", "hooks": registered}}
+    try:
+        await replay.write(encode_line(initialize))
+        await replay.write(encode_line({"type": "control_response", "response": {"request_id": "q-1", **answer}}))
+    finally:
+        await replay.close()
+    return replay
+
+
+SUCCESS, ERROR = {"subtype": "success", "response": {}}, {"subtype": "error", "error": "no such hook"}
+
+
+async def test_a_strict_tape_takes_no_error_where_the_recorded_host_had_an_answer() -> None:
+    with pytest.raises(ExpectationFailed, match="got the error 'no such hook' in control_response"):
+        await _replay_to_a_host_that_answers(_tape_with_a_hook(SUCCESS), strict=True, hooks=True, answer=ERROR)
+    for tape, strict, answer in ((SUCCESS, False, ERROR), (ERROR, True, ERROR), (SUCCESS, True, SUCCESS)):
+        replay = await _replay_to_a_host_that_answers(_tape_with_a_hook(tape), strict=strict, hooks=True, answer=answer)
+        assert replay.failure is None
+        assert replay.received_last.startswith("control_response")
+
+
+async def test_a_strict_tape_misses_the_hooks_that_it_calls_at_once() -> None:
+    with pytest.raises(ExpectationFailed, match="the tape calls hooks for PreToolUse, and this program registers no hooks") as failed:
+        await _replay_to_a_host_that_answers(_tape_with_a_hook(SUCCESS), strict=True, hooks=False, answer=SUCCESS)
+    assert (failed.value.step, failed.value.expected, failed.value.actual) == ("record 1 of 4", "hooks for PreToolUse", "no hooks")
+    replay = await _replay_to_a_host_that_answers(_tape_with_a_hook(SUCCESS), strict=False, hooks=False, answer=SUCCESS)
+    assert replay.failure is None

@@ -15,6 +15,7 @@ import msgspec
 
 from claude_transport.client.query import Query, QueryOptions
 from claude_transport.client.questions import Allow, CallbackContext, CanUseToolCallback, Deny, HookCallable, HookMatcher
+from claude_transport.client.reports import tell_watchers
 from claude_transport.errors import ConfigurationError
 from claude_transport.interop.agent_sdk.adapting import AdaptedTransport, adapt
 from claude_transport.launch.launcher import Launcher
@@ -90,9 +91,10 @@ def _hook(event: str, callback: claude_agent_sdk.HookCallback, *, blocks: bool) 
         try:
             # all that can fail belongs here, also the check of the answer: a failed hook without `block` must have no effect
             return _answer(event, await callback(given.to_dict(), tool_use_id, {"signal": None}))
-        except Exception:
+        except Exception as exc:
             if blocks:
                 raise
+            tell_watchers(f"the {event} hook", exc)
             logger.warning("a %s hook failed, and is ignored", event, exc_info=True)
             return HookOutput()
 

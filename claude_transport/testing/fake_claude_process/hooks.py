@@ -55,7 +55,11 @@ def call_hooks(stage: Stage, event: str, subject: str | None, payload: dict[str,
         verdict.broken = NOBODY_TO_ASK  # recording 20l
         return verdict
     asked = ask_hooks(stage, hooks, event, payload, tool_use_id)
+    if asked:
+        stage.at(f"the answers of {len(asked)} {event} hooks")
     late = _await(stage, asked)
+    if stage.input.ended and any(request_id not in stage.answers and request_id not in late for request_id in asked):
+        stage.cut("the end of the input")
     for request_id, hook in asked.items():
         stage.pending.pop(request_id, None)
         if request_id in late:

@@ -86,6 +86,7 @@ class Server:
         meta = {"claudecode/toolUseId": tool_use_id, "progressToken": self._next_id}
         seconds = _milliseconds("MCP_TOOL_TIMEOUT", CALL_SECONDS)
         number = self.send("tools/call", {"name": tool, "arguments": arguments, "_meta": meta}, replies.append)
+        self._stage.at(f"the answer of the MCP server {self.name!r} to the call of {tool!r}")
         try:
             in_time = self._stage.wait(seconds, lambda: bool(replies) or self._stage.input.ended)
         except TurnAborted:
@@ -94,6 +95,7 @@ class Server:
         if replies:
             return _read(replies[0])
         if in_time:
+            self._stage.cut("the end of the input")
             return CUT_OFF, f"Error: {CUT_OFF}", True  # recording 06i
         text = f'MCP server "{self.name}" tool "{tool}" timed out after {max(int(seconds), 1)}s'
         self._give_up(number, "SdkError: Request timed out")
@@ -142,6 +144,7 @@ def await_servers(stage: Stage) -> None:
     if not waiting:
         return
     seconds = _milliseconds("MCP_TIMEOUT", CONNECT_SECONDS)
+    stage.at(f"the MCP servers {', '.join(server.name for server in waiting)} of the host")
     stage.wait(seconds, lambda: stage.input.ended or all(server.status != "pending" for server in waiting))
     for server in waiting:
         if server.status == "pending":

@@ -33,13 +33,26 @@ STOP_CAP = (
 def play(stage: Stage, steps: list[Step]) -> None:
     """Play steps in order; handle waiting input before each."""
     for place, step in enumerate(steps, 1):
-        stage.wait(0)
         name = step["step"].title().replace("_", "")
         stage.path.append(f"step {place} of {len(steps)} ({name})")
         try:
+            stage.at(_awaited(step))
+            stage.wait(0)
             DEEDS[step["step"]](stage, step)
         finally:
             stage.path.pop()
+
+
+def _awaited(step: Step) -> str:
+    """Return what a step waits for, in words; empty for a step that waits for nothing, and for one that says it itself."""
+    kind = step["step"]
+    if kind == "wait_for_file":
+        return f"the file or gate {step['path']!r}"
+    if kind == "text" and step["gate"] is not None:
+        return f"the gate {step['gate']!r}"
+    if kind in ("wait_for_input", "await_input"):
+        return f"{step['type']} {step['subtype'] or ''}".rstrip()
+    return {"await_signal": f"the signal {step.get('name')}", "hang": "a signal that ends it"}.get(kind, "")
 
 
 def say_init(stage: Stage, _step: Step | None = None) -> None:
@@ -116,9 +129,11 @@ def _request(stage: Stage, step: Step) -> None:
     stage.tool_use_id = stage.tool_use_id or stage.short_id("toolu")
     body = stage.fill(step["request"], kind=dict, field="request")
     if body["subtype"] == "hook_callback" and body.get("callback_id") == "":
+        event = (body.get("input") or {}).get("hook_event_name", "")
+        stage.require(f"a hook for {event}, which the scenario calls", f"hooks for {', '.join(stage.hooks) or 'nothing'}")
         play(stage, step["on_success"])  # the host registered no hook for this event
         return
-    response = ask(stage, body, wait=step["wait"], timeout=step["timeout"])
+    response = ask(stage, body, wait=step["wait"], timeout=step["timeout"], may_be_refused=bool(step["on_error"]))
     if stage.turn is not None:
         stage.turn.answer = response
     answer = response.get("response")
@@ -237,7 +252,7 @@ def _stop_reading(stage: Stage, _step: Step) -> None:
 
 
 def _hang(stage: Stage, _step: Step) -> None:
-    stage.journal.record("hang")
+    stage.journal.record("done")  # nothing can follow
     while True:
         time.sleep(3600)
 

@@ -10,13 +10,22 @@ from .hooks import Verdict, call_hooks, inform, tell_notes
 from .mcp import await_servers, connect_servers
 from .play import DEEDS, end_turn, play, say_init
 from .speech import PLAIN_RESULT, end_aborted_turn, say_result
-from .stage import Signalled, Stage, StopBlocked, Turn, TurnAborted, TurnStopped, encode
+from .stage import Signalled, Stage, StopBlocked, Turn, TurnAborted, TurnStopped, encode, excerpt
 from .stdio import open_scenario
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+ECHO = {  # what `scenario.ECHO` plays, when no turn was written for a prompt
+    "step": "text",
+    "text": "{{prompt}}",
+    "chunks": None,
+    "by_word": False,
+    "pace": 0.0,
+    "at_most": None,
+    "gate": None,
+}
 HANDLED = ("SIGTERM", "SIGINT", "SIGHUP")
 VERSION_FLAGS = ("-v", "--version")
 
@@ -51,6 +60,9 @@ class Session:
             stage.exit(self._exit_code())
         except Signalled as signalled:
             self._end_by_signal(signalled.number)
+        except Exception as error:
+            stage.note_broken(f"{type(error).__name__}: {error}", place=stage.reached)
+            raise
 
     def say_version(self) -> None:
         """Play the start of the scenario, then say the version and end."""
@@ -76,12 +88,16 @@ class Session:
         if stage.scenario["script"] is not None:
             Replay(stage).run(stage.scenario["script"])
             return
+        written = len(stage.scenario["replies"])
         while not stage.ending:
             if stage.queue:
                 self._play_turn(self._next_messages())
             elif stage.input.ended:
                 break
             else:
+                played = written - len(stage.scenario["replies"])
+                stage.path[:] = [f"{played} of {written} turns played"]
+                stage.at("a prompt, or the end of the input")
                 stage.wait(None, lambda: bool(stage.queue) or stage.input.ended or stage.ending)
         if not stage.ending:
             stage.path.append("at_eof")
@@ -120,6 +136,7 @@ class Session:
         try:
             self._begin_turn(turn, messages)
         except TurnAborted as aborted:
+            stage.cut("an interrupt" if aborted.by != "now" else "a more urgent prompt")
             end_aborted_turn(stage, aborted)
         except TurnStopped:
             ending = {"text": "", "terminal_reason": "hook_stopped", "stop_reason": "tool_use"}
@@ -152,12 +169,16 @@ class Session:
                 scripted = self._choose(blocked.feedback)
 
     def _choose(self, prompt: str) -> dict[str, Any]:
-        scenario = self.stage.scenario
+        stage, scenario = self.stage, self.stage.scenario
         for rule in scenario["rules"]:
             if rule["contains"].lower() in prompt.lower():
                 return dict(rule["turn"])
         if scenario["replies"]:
+            stage.journal.record("turn")
             return dict(scenario["replies"].pop(0))
+        if scenario["otherwise"] is None:
+            stage.require("no further prompt: no turn was written for it", f"the prompt {excerpt(prompt)!r}")
+            return {"init": True, "result": True, "steps": [ECHO]}
         return dict(scenario["otherwise"])
 
     def _replay(self, messages: list[dict[str, Any]]) -> None:
@@ -183,16 +204,22 @@ class Session:
         elif kind == "control_request":
             answer_request(self.stage, frame)
         elif kind == "control_response":
-            response = frame.get("response")
-            if isinstance(response, dict):
-                self._receive_answer(response)
+            self._receive_answer(frame.get("response"))
 
-    def _receive_answer(self, response: dict[str, Any]) -> None:
-        request_id = str(response.get("request_id"))
-        if request_id in self.stage.pending:
-            self.stage.answers[request_id] = response
-        elif request_id in self.stage.listeners:
-            self.stage.listeners.pop(request_id)(response)
+    def _receive_answer(self, response: Any) -> None:
+        if not isinstance(response, dict):
+            return
+        stage, request_id = self.stage, str(response.get("request_id"))
+        if request_id in stage.pending:
+            error = error_in(response)
+            if error is not None and request_id not in stage.may_be_refused:
+                asked = stage.pending[request_id].get("subtype")
+                stage.require(f"an answer to {asked} that is no error", f"the error {error!r}")
+            stage.answers[request_id] = response
+        elif request_id in stage.listeners:
+            if response.get("subtype") == "error":
+                stage.require("an answer to mcp_message that is no error", f"the error {response.get('error')!r}")
+            stage.listeners.pop(request_id)(response)
 
     def parse(self, line: bytes) -> dict[str, Any] | None:
         """Decode a line. Returns None for JSON that is not an object (ignored, recording 18d); invalid JSON is fatal (recording 18a)."""
@@ -235,6 +262,16 @@ def hold_prompt(stage: Stage, prompt: str, verdict: Verdict) -> None:
     say_result(stage, {**PLAIN_RESULT, **free, "text": text, "terminal_reason": None, "stop_reason": None})
 
 
+def error_in(response: dict[str, Any]) -> str | None:
+    """Return the error in an answer of the host, also one inside an MCP response; None when there is none."""
+    if response.get("subtype") == "error":
+        return str(response.get("error"))
+    payload = response.get("response")
+    answer = payload.get("mcp_response") if isinstance(payload, dict) else None
+    error = answer.get("error") if isinstance(answer, dict) else None
+    return None if error is None else str(error.get("message", error) if isinstance(error, dict) else error)
+
+
 class Replay:
     """Play a recording: send the recorded lines after the inputs that came before them, with the request ids of this host."""
 
@@ -251,9 +288,12 @@ class Replay:
         for step in script:
             if step["step"] == "await_signal":  # the host may send it before the step that waits for it
                 signal.signal(getattr(signal, step["name"]), stage.note_signal)
-        for step in script:
+        for number, step in enumerate(script, 1):
+            stage.path[:] = [f"step {number} of {len(script)}"]
             if step["step"] == "await_input":
+                stage.at(f"{step['type']} {step['subtype'] or ''}".rstrip())
                 if not self.await_input(step):
+                    stage.require(f"{step['type']} {step['subtype'] or ''}".rstrip(), "the end of the input")
                     return  # the input ended before the recording did
             elif step["step"] == "emit_recorded":
                 self.emit(step["line"])
@@ -262,6 +302,8 @@ class Replay:
             else:
                 stage.wait(0)
                 DEEDS[step["step"]](stage, step)
+
+        stage.journal.record("done")
 
     def await_input(self, step: dict[str, Any]) -> bool:
         """Wait for an input like the recorded one. Returns False when the input ended first."""

@@ -246,10 +246,18 @@ def end_aborted_turn(stage: Stage, aborted: TurnAborted) -> None:
     say_result(stage, step)
 
 
-def ask(stage: Stage, body: dict[str, Any], *, wait: bool = True, timeout: float | None = None) -> dict[str, Any]:
-    """Ask the host, and return the `response` of its answer. When the time or the input ends first, return an `error` instead."""
+def ask(
+    stage: Stage, body: dict[str, Any], *, wait: bool = True, timeout: float | None = None, may_be_refused: bool = False
+) -> dict[str, Any]:
+    """Ask the host, and return the `response` of its answer. When the time or the input ends first, return an `error` instead.
+
+    An error of the host fails a strict run, unless it `may_be_refused`.
+    """
     request_id = stage.uuid()
     stage.pending[request_id] = body
+    if may_be_refused:
+        stage.may_be_refused.add(request_id)
+    stage.at(f"the answer to {body['subtype']}")
     stage.emit({"type": "control_request", "request_id": request_id, "request": body})
     if not wait:
         return {"subtype": "success"}
@@ -261,4 +269,5 @@ def ask(stage: Stage, body: dict[str, Any], *, wait: bool = True, timeout: float
     if not answered:
         stage.emit({"type": "control_cancel_request", "request_id": request_id})
         return {"subtype": "error", "error": "timed out"}
+    stage.cut("the end of the input")
     return {"subtype": "error", "error": STREAM_CLOSED}

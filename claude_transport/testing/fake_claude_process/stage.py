@@ -9,7 +9,7 @@ import signal
 import time
 
 from .permissions import Rules
-from .stdio import Input, Journal, Output
+from .stdio import SCENARIO_FAILED, Input, Journal, Output
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -117,18 +117,20 @@ class Stage:
         self.journal = journal
         self.input: Input = Input(0)
         self.output: Output = Output(1, scenario["chunk_size"])
-        self.errors: Output = Output(2)
+        self.errors: Output = Output(2, journal=journal)
         self.handle: Callable[[bytes], None] = lambda line: None
         self.turn: Turn | None = None
         self.queue: list[dict[str, Any]] = []
         self.answers: dict[str, dict[str, Any]] = {}
         self.pending: dict[str, dict[str, Any]] = {}
+        self.may_be_refused: set[str] = set()  # ids of requests for whose error the scenario has steps
         self.listeners: dict[str, Callable[[dict[str, Any]], None]] = {}
         self.hooks: dict[str, list[Hook]] = {}
         self.servers: dict[str, Any] = {}  # those of `mcp.Server`
         self.agent: dict[str, Any] | None = None  # the subagent whose steps are played: id, type, parent, description
         self.forwards_subagents = False
         self.path: list[str] = []  # the step that is played, and those that it is inside of
+        self.reached: str = "the scenario"  # the last step that was begun, also when an exception has left it
         self.ending = False
         self.on_signal: dict[int, list[dict[str, Any]] | None] = {}
         self.signals: list[int] = []
@@ -235,8 +237,8 @@ class Stage:
 
     def break_off(self, text: str) -> NoReturn:
         """End as a fake whose scenario cannot be played: one line on stderr names the step."""
-        where = " > ".join(self.path) or "the scenario"
-        self.errors.write(f"{self.program}: {where}: {text}\n".encode())
+        self.note_broken(text, place=self.place)
+        self.errors.write(f"{self.program}: {self.place}: {text}\n".encode())
         self.exit(SCENARIO_BROKEN)
 
     def _look_up(self, name: str) -> Any:
@@ -320,6 +322,32 @@ class Stage:
     def exit(self, code: int) -> NoReturn:
         self.journal.record("exit", code=code)
         os._exit(code)  # nothing is buffered, and a normal exit of the interpreter takes longer than the run
+
+    @property
+    def place(self) -> str:
+        """The step that is played, and those that it is inside of."""
+        return " > ".join(self.path) or "the scenario"
+
+    def at(self, waits_for: str = "") -> None:
+        """Note for the report of a test where this run stands, and what it waits for."""
+        self.reached = self.place
+        self.journal.record("at", place=self.place, waits_for=waits_for)
+
+    def cut(self, by: str) -> None:
+        """Note that the host has ended the waiting of the current step: a test that hangs is mostly ended like this."""
+        self.journal.record("cut", by=by)
+
+    def require(self, expected: str, actual: str) -> None:
+        """End a strict run: the host has done what the scenario does not expect. Other runs go on as the CLI would."""
+        if not self.journal.strict:
+            return
+        self.journal.record("failed", place=self.place, expected=expected, actual=actual)
+        self.errors.write(f"{self.program}: {self.place}: expected {expected}, got {actual}\n".encode())
+        self.exit(SCENARIO_FAILED)
+
+    def note_broken(self, text: str, *, place: str) -> None:
+        """Note for the report of a test that the step at this place cannot be played."""
+        self.journal.record("failed", place=place, expected="a step that can be played", actual=text)
 
     def fail(self, text: str) -> NoReturn:
         """End as the CLI does on invalid input: a line on stderr, exit code 1, nothing on stdout (recordings 18a, 18h)."""

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 1 << 20  # larger than any pipe, so one read empties it
 SCENARIO_GONE = 70  # EX_SOFTWARE, which neither real program uses
+SCENARIO_FAILED = 71  # EX_OSERR, which neither uses: the host did what a strict scenario does not expect
+JOURNALED_STDERR = 1 << 12  # the end of a text is what a report shows
 JOURNALED_BYTES = 1 << 20  # of an input line: the journal must not store a 200 MB prompt
 
 
@@ -106,14 +108,17 @@ class Input:
 class Output:
     """Write whole lines to one descriptor. When the reader is gone, drop the output and go on, as the CLI does (recording 20m)."""
 
-    def __init__(self, fd: int, chunk_size: int | None = None) -> None:
+    def __init__(self, fd: int, chunk_size: int | None = None, journal: Journal | None = None) -> None:
         self.writing: bool = False
+        self._journal = journal
         self._fd = fd
         self._chunk_size = chunk_size
         self._closed = False
 
     def write(self, data: bytes, *, chunk_size: int | None = None, pause: Callable[[], None] | None = None) -> None:
         size = chunk_size or self._chunk_size or max(len(data), 1)
+        if self._journal is not None:
+            self._journal.record("stderr", text=data[-JOURNALED_STDERR:].decode("utf-8", "replace"))
         self.writing = True  # the steps of a signal must not start in the middle of a line
         try:
             for start in range(0, len(data), size):
@@ -152,10 +157,12 @@ def claim(folder: str, ending: str) -> tuple[int, int]:
 class Journal:
     """Write what this run did, one JSON line per event, to `journal/0001.ndjson` and so on.
 
-    `start` is the number of the start, which begins at 1. A run that does not count has the number of the next start.
+    `start` is the number of the start, which begins at 1. A run that does not count has the number of the next start. With `strict`, the
+    run ends when the host does what the scenario does not expect.
     """
 
-    def __init__(self, directory: str, *, counts: bool = True) -> None:
+    def __init__(self, directory: str, *, counts: bool = True, strict: bool = False) -> None:
+        self.strict: bool = strict
         self._fd, _ = claim(f"{directory}/journal", ".ndjson")
         self.start: int
         if counts:
@@ -181,7 +188,7 @@ def open_scenario(directory: str, argv: list[str], *, fake: str, opened_as: str,
     try:
         with open(f"{directory}/scenario.json", encoding="utf-8") as file:  # noqa: PTH123 - pathlib costs 5 ms
             play_file = json.load(file)
-        journal = Journal(directory, counts=counts)
+        journal = Journal(directory, counts=counts, strict=play_file.get("strict", False))
     except FileNotFoundError:
         os.write(2, f"{fake}: the scenario is gone; keep the {opened_as} open while its command runs\n".encode())
         sys.exit(SCENARIO_GONE)
@@ -193,6 +200,7 @@ def open_scenario(directory: str, argv: list[str], *, fake: str, opened_as: str,
         cwd=os.getcwd(),  # noqa: PTH109 - pathlib costs 5 ms
         env_names=sorted(os.environ),
         env={name: os.environ[name] for name in asked if name in os.environ},
+        counts=counts,
     )
     scenarios: list[dict[str, Any]] = play_file["scenarios"]
     if play_file["repeats"]:
@@ -200,6 +208,9 @@ def open_scenario(directory: str, argv: list[str], *, fake: str, opened_as: str,
     if counts and journal.start > len(scenarios):
         text = f"{fake}: this is start {journal.start}, and the {opened_as} has {len(scenarios)} scenarios; give it one for each start\n"
         os.write(2, text.encode())
+        journal.record("stderr", text=text)
+        expected = f"no more starts than scenarios, of which there are {len(scenarios)}"
+        journal.record("failed", place=f"start {journal.start}", expected=expected, actual="one more")
         journal.record("exit", code=SCENARIO_GONE)
         sys.exit(SCENARIO_GONE)
     return scenarios[min(journal.start, len(scenarios)) - 1], journal
