@@ -79,6 +79,7 @@ ELSEWHERE = {
     "docs/index.md bash 0": "test_landing_page.py",
     "docs/tutorial/your-own-wrapper.md python 0": "test_docs_pages.py",
     **{f"docs/how-to/test-without-a-model.md python {number}": "e2e/test_how_to_without_a_model.py" for number in range(2)},
+    **{f"docs/how-to/test-runners.md python {number}": "testing/test_every_runner.py" for number in range(8)},
     **{f"docs/how-to/notebooks.md python {number}": "test_landing_page.py" for number in range(5)},
     **{f"docs/how-to/leave.md bash {number}": "test_leaving.py" for number in range(3)},
     **{key: "test_met_errors.py" for key in BLOCKS if key.startswith("docs/reference/met-errors.md ")},

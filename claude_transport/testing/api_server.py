@@ -7,6 +7,7 @@ say what a request was for and how a reply looks. HTTP itself is in `http_server
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeAlias, TypeVar
@@ -17,7 +18,7 @@ import msgspec
 from anyio.abc import Listener, SocketAttribute, SocketStream
 
 from claude_transport.background import BackgroundTask, HostLoop
-from claude_transport.client.loop_thread import LoopThread
+from claude_transport.client.loop_thread import LoopThread, refuse_in_a_loop
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.protocol.expectation import ExpectationFailed
 from claude_transport.testing.replies import ErrorReply, MessageReply, RawReply, Reply, encode_event, error, text
@@ -404,6 +405,31 @@ class Responder(ABC):
         return {"content-type": "application/json", "request-id": f"req_fake{self._serial:08d}", **headers}
 
 
+class _Bell:
+    """Wakes tasks that wait for the next change, each in its own event loop: a test may run in another loop than the server."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[HostLoop, anyio.Event]] = deque()
+
+    def next_ring(self) -> anyio.Event:
+        """Return an event of the caller's loop that is set by the next `ring()`. Ask for it before looking, so that no change is missed."""
+        event = anyio.Event()
+        self._waiting.append((HostLoop(), event))
+        return event
+
+    def ring(self) -> None:
+        """Wake all that wait, from any thread."""
+        for _ in range(len(self._waiting)):
+            try:
+                loop, event = self._waiting.popleft()
+            except IndexError:  # another thread rings, too
+                return
+            if loop.is_current:
+                event.set()
+            else:
+                loop.call_soon(event.set)
+
+
 class FakeAPI(ABC):
     """The server of a fake API: `FakeMessagesAPI` and `FakeResponsesAPI` say what it speaks."""
 
@@ -433,7 +459,7 @@ class FakeAPI(ABC):
         self._at_gate: dict[str, int] = {}
         self._failures: list[Exception] = []
         self._first_failure: Exception | None = None
-        self._changed = anyio.Event()
+        self._bell = _Bell()
         self._loop: HostLoop | None = None
         self._thread: LoopThread | None = None
 
@@ -462,12 +488,15 @@ class FakeAPI(ABC):
     async def aclose(self) -> None:
         """Stop listening and drop every connection, with any unfinished reply. A second call does nothing.
 
-        When all is closed, it raises the first exception that a scripted function raised, if there is one.
+        When all is closed, it raises the first exception that a scripted function raised, if there is one. Raises `UsageError` in another
+        event loop than that of `start()`.
         """
         if self._task is not None:
+            if self._is_elsewhere and not self._task.finished:
+                raise UsageError(f"this {type(self).__name__} runs in another event loop: close it there")
             self._task.cancel()
             await self._task.join()
-            self._notify()
+            self._bell.ring()
         failures, self._failures = self._failures, []
         if failures:
             raise failures[0]
@@ -507,13 +536,30 @@ class FakeAPI(ABC):
         """
         if self._thread is None:
             raise UsageError(f"call() needs `with {type(self).__name__}(...)`: in an async program, await the method itself")
+        refuse_in_a_loop("call()", "await the method itself")
         return self._thread.call(lambda: func(*args, **kwargs))
 
     @property
+    def _is_elsewhere(self) -> bool:
+        """True when the caller runs in an event loop, and the server in another one."""
+        try:
+            HostLoop()
+        except RuntimeError:
+            return False
+        return self._loop is not None and not self._loop.is_current
+
+    @property
     def url(self) -> str:
-        """The base URL of the API, for example `http://127.0.0.1:40123`. Raises `UsageError` before the start."""
+        """The base URL of the API, for example `http://127.0.0.1:40123`.
+
+        Raises `UsageError` before the start, and when the event loop of the server stands still because another one runs in its place.
+        """
         if self._port is None:
             raise UsageError(f"the {type(self).__name__} has no address yet; start it first")
+        if self._is_elsewhere and self._loop is not None and self._loop.is_paused:
+            name = type(self).__name__
+            message = f"the {name} would never answer: its event loop stands still while that of the caller runs"
+            raise UsageError(f"{message}. Start it with `with {name}(...)`, in a fixture without `async`, or in the same loop")
         return f"http://[{self._host}]:{self._port}" if ":" in self._host else f"http://{self._host}:{self._port}"
 
     @property
@@ -557,10 +603,7 @@ class FakeAPI(ABC):
         Every gate is closed at first.
         """
         self._open_gates.add(name)
-        if self._loop is None or self._loop.is_current:
-            self._notify()
-        else:  # the test is in another thread than the server
-            self._loop.call_soon(self._notify)
+        self._bell.ring()
 
     def close_gate(self, name: str = "main") -> None:
         """Close the gate with this name: replies made with `gated()` that reach it from now on wait until `open_gate()`."""
@@ -595,16 +638,14 @@ class FakeAPI(ABC):
         contain `what`, a name for the condition.
         """
         with anyio.move_on_after(timeout):
-            while not condition():
+            while True:
+                change = self._bell.next_ring()
+                if condition():
+                    return
                 if self._task is None or self._task.finished:
                     raise UsageError(f"the {type(self).__name__} is not running, and {what} did not come; it received {self.requests}")
-                await self._changed.wait()
-            return
+                await change.wait()
         raise TimeoutError(f"{what} did not come within {timeout} s; the {type(self).__name__} received {self.requests}")
-
-    def _notify(self) -> None:
-        changed, self._changed = self._changed, anyio.Event()
-        changed.set()
 
     async def _serve(self, listener: Listener[SocketStream]) -> None:
         try:
@@ -637,7 +678,7 @@ class FakeAPI(ABC):
             request = await connection.read_request()
         except BadRequest as problem:
             self.rejected.append(str(problem))
-            self._notify()
+            self._bell.ring()
             rejection = error(problem.status, message=str(problem))
             headers = {"content-type": "application/json", "connection": "close"}
             await connection.respond(problem.status, headers=headers, body=self._encode_error(rejection))
@@ -646,7 +687,7 @@ class FakeAPI(ABC):
             return False
         recorded = self._parse(request)
         self.requests.append(recorded)
-        self._notify()
+        self._bell.ring()
         responder = self._responder(connection, request=recorded, serial=len(self.requests), pass_gate=self._pass_gate)
         try:
             whole = await responder.answer(lambda: self._reply_to(recorded))
@@ -658,7 +699,7 @@ class FakeAPI(ABC):
         finally:
             if recorded.outcome == "pending":
                 recorded.outcome = "stopped"
-            self._notify()
+            self._bell.ring()
 
     def _reply_to(self, recorded: RecordedRequest) -> Reply:
         try:
@@ -686,9 +727,12 @@ class FakeAPI(ABC):
 
     async def _pass_gate(self, name: str) -> None:
         self._at_gate[name] = self._at_gate.get(name, 0) + 1
-        self._notify()
+        self._bell.ring()
         try:
-            while name not in self._open_gates:
-                await self._changed.wait()
+            while True:
+                change = self._bell.next_ring()
+                if name in self._open_gates:
+                    return
+                await change.wait()
         finally:
             self._at_gate[name] -= 1

@@ -231,8 +231,8 @@ def fake_messages_api(request: pytest.FixtureRequest) -> Iterator[FakeMessagesAP
 
     A test fails when a request came for which the script has no reply left, or when replies were not asked for.
 
-    An async test runs under anyio's pytest plugin. For any other test, the server runs in a thread, as with `with`: `call()` runs the
-    methods that wait. Needs `pip install 'claude-transport[testing]'`.
+    Under anyio's pytest plugin, the server runs in the event loop of the test. For any other test it runs in a thread, as with `with`. An
+    async test awaits the methods that wait; in a plain test, `call()` runs them. Needs `pip install 'claude-transport[testing]'`.
     """
     from claude_transport.testing.fake_messages_api import FakeMessagesAPI
 
@@ -283,8 +283,8 @@ def fake_responses_api(request: pytest.FixtureRequest) -> Iterator[FakeResponses
 
     It fails a test as `fake_messages_api` does.
 
-    An async test runs under anyio's pytest plugin. For any other test, the server runs in a thread, as with `with`: `call()` runs the
-    methods that wait. Needs `pip install 'claude-transport[testing]'`.
+    Under anyio's pytest plugin, the server runs in the event loop of the test. For any other test it runs in a thread, as with `with`. An
+    async test awaits the methods that wait; in a plain test, `call()` runs them. Needs `pip install 'claude-transport[testing]'`.
     """
     from claude_transport.testing.fake_responses_api import FakeResponsesAPI
 
@@ -330,10 +330,24 @@ def claude_tape(request: pytest.FixtureRequest) -> Iterator[TapeShelf]:
 
 
 def _is_async(request: pytest.FixtureRequest) -> bool:
-    """Return whether anyio's plugin runs the test in an event loop. During any other test, the loop of async fixtures stands still."""
+    """Return whether anyio's plugin runs the test and our async fixtures in one event loop.
+
+    During any other test, the loop of async fixtures stands still. Plugins in an automatic mode take those fixtures, but not this test.
+    """
+    for option in ("asyncio_mode", "trio_mode"):
+        if str(_option(request.config, option)).lower() in {"auto", "true"}:
+            return False
     test = request.function
     test = getattr(getattr(test, "hypothesis", None), "inner_test", test)
     return "anyio_backend" in request.fixturenames and inspect.iscoroutinefunction(test)
+
+
+def _option(config: pytest.Config, name: str) -> object:
+    """Return an option of another plugin, from the command line or the configuration; None when that plugin is not there."""
+    try:
+        return config.getoption(name, None) or config.getini(name)
+    except ValueError:
+        return None
 
 
 def _tape_name(node: pytest.Function) -> str:
