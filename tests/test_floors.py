@@ -143,6 +143,7 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "pool.aim": "How a ready session goes elsewhere; it changes with what the CLI keeps of a directory.",
     "pool.codex_pool": "Public behind its door; a pool of Claude never loads it.",
     "protocol.codex_turns": "The turns of Codex in bytes; it changes with that protocol.",
+    "protocol.hook_address": "Which hook a scripted call is for; it changes with the matchers of the CLI, the mock with the contract.",
     "protocol.tape_lines": "How lines of a host are matched, in each dialect; it changes with those, the tape with its format.",
     "sessions.file_store": "Public behind its door; one store, which changes with how files are locked and repaired.",
     "sessions.from_store": "Public behind its door; the functions on stores.",

@@ -6,7 +6,8 @@ A fake Codex: `FakeCodex` plays a `CodexScenario`, whose steps are in `codex_sce
     `CodexReply` answers one request, `FakeCodexCall` is one start that it has recorded.
 A fake API: `FakeMessagesAPI` is a Messages API on loopback that gives `replies`; `RecordedRequest` is one request that it has received.
     `FakeResponsesAPI` is the same for Codex: a Responses API.
-Messages of the CLI: `assistant`, `tool_use` and `result` make them, for mocks and for `Scenario.turns`.
+Messages of the CLI: `assistant`, `thinking`, `tool_use`, `tool_result`, `stream_event`, `streamed`, `rate_limit`, `subagent`, `compaction`
+    and `result` make them, `can_use_tool` and `hook_callback` its questions, for mocks and for `Scenario.turns`.
 A transport without a process: `MockScript` is what `MockTransport.script()` returns. `ExpectationFailed` says which step did not come.
 Tapes: `Tape`, `TapeHeader`, `TapeRecord` read and write recordings; `Redactor` removes secrets from them.
 Faults: `faults` are the classes for `FaultyTransport`.
@@ -45,7 +46,8 @@ __getattr__, __dir__, __all__ = lazy_names(
         "testing.standing": "Standing",
         "testing.steps": "ScriptedTurn",
         "testing.tape_shelf": "TapeMissing TapeShelf",
-        "testing.wire": "assistant result tool_use",
+        "testing.wire": "assistant can_use_tool compaction hook_callback rate_limit result stream_event streamed subagent thinking "
+        "tool_result tool_use",
         "testing.store_conformance": "STORE_CLAUSES StoreClause run_store_conformance",
         "transports.script": "MockScript",
         "wrappers": "faults",

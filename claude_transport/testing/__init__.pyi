@@ -35,7 +35,16 @@ from claude_transport.testing.store_conformance import run_store_conformance as 
 from claude_transport.testing.tape_shelf import TapeMissing as TapeMissing
 from claude_transport.testing.tape_shelf import TapeShelf as TapeShelf
 from claude_transport.testing.wire import assistant as assistant
+from claude_transport.testing.wire import can_use_tool as can_use_tool
+from claude_transport.testing.wire import compaction as compaction
+from claude_transport.testing.wire import hook_callback as hook_callback
+from claude_transport.testing.wire import rate_limit as rate_limit
 from claude_transport.testing.wire import result as result
+from claude_transport.testing.wire import stream_event as stream_event
+from claude_transport.testing.wire import streamed as streamed
+from claude_transport.testing.wire import subagent as subagent
+from claude_transport.testing.wire import thinking as thinking
+from claude_transport.testing.wire import tool_result as tool_result
 from claude_transport.testing.wire import tool_use as tool_use
 from claude_transport.transports.script import MockScript as MockScript
 from claude_transport.wrappers import faults as faults
@@ -72,9 +81,18 @@ __all__ = [
     "TapeRecord",
     "TapeShelf",
     "assistant",
+    "can_use_tool",
+    "compaction",
     "faults",
+    "hook_callback",
+    "rate_limit",
     "result",
     "run_conformance",
     "run_store_conformance",
+    "stream_event",
+    "streamed",
+    "subagent",
+    "thinking",
+    "tool_result",
     "tool_use",
 ]

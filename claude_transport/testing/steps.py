@@ -560,13 +560,15 @@ _FIELDS_OF_RESULT = ("subtype", "is_error", "terminal_reason", "stop_reason", "a
 def _respell_step(step: Any) -> Any:
     """Return the step that sends a message or a raw line; anything else is returned as it is.
 
-    A message gets the ids of the fake. A result also ends the turn, so it is a step of its own. What `result()` has filled in is left to
-    the fake, which counts costs and turns.
+    A message gets the ids of the fake, and a question waits for its answer. A result also ends the turn, so it is a step of its own. What
+    `result()` has filled in is left to the fake, which counts costs and turns.
     """
     if isinstance(step, (bytes, bytearray)):
         return EmitRaw(bytes(step) if step.endswith(b"\n") else bytes(step) + b"\n")
     if not isinstance(step, Mapping):
         return step
+    if step.get("type") == "control_request" and isinstance(step.get("request"), Mapping):
+        return Request(step["request"])
     if step.get("type") != "result":
         return Emit({key: value for key, value in step.items() if key not in _OF_THE_SESSION})
     fields = {"terminal_reason": None, **{name: step[name] for name in _FIELDS_OF_RESULT if name in step}}

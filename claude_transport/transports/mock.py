@@ -19,6 +19,7 @@ from claude_transport.errors import Busy, ConfigurationError, InputClosed, NotCo
 from claude_transport.protocol.codec import LineDecoder
 from claude_transport.protocol.envelope import encode_line
 from claude_transport.protocol.expectation import ExpectationFailed, describe_message, error_answered, registered_hooks
+from claude_transport.protocol.hook_address import with_hook_id
 from claude_transport.transport import Client, DecodedLines, SessionTerms, Transport, TransportInfo
 from claude_transport.transports.script import MockScript, ScriptBuilder, ScriptPlayer
 from claude_transport.transports.stream import FailureCount, LineBatches
@@ -349,6 +350,8 @@ class MockTransport(ScriptBuilder, Transport):
                 if self._failure is not None:
                     raise copy.copy(self._failure)
                 response = self._next_response()
+                if isinstance(response, Mapping):
+                    response = with_hook_id(response, self.written)
                 if response is not None:
                     if self._strict:
                         self._refuse_unknown_hook(response)

@@ -20,7 +20,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "test-without-a-model.md"
 
 @pytest.mark.needs("nothing is written beside the directories")
 async def test_the_real_claude_says_what_the_page_scripts(claude_cli: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code, blocking = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    _words, code, blocking = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
     page: dict[str, Any] = {"ct": ct}
     exec(f"async def shown():\n{textwrap.indent(code, '    ')}    return api.requests", page)
     exec(f"def blocks():\n{textwrap.indent(blocking, '    ')}    return api.requests", page)
