@@ -5,7 +5,7 @@ Scripts (`transports.script`) and tapes (`tape`, `transports.replay`) both use i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -108,16 +108,20 @@ def error_answered(message: Any) -> str | None:
     return None if error is None else str(error.get("message", error) if isinstance(error, dict) else error)
 
 
-def registered_hooks(message: Any) -> dict[str, str]:
-    """Return the hooks that a message of a host registers, if it is an `initialize`: the id of each, and its event."""
+def each_registered_hook(message: Any) -> Iterator[tuple[str, str | None, str]]:
+    """Yield event, matcher and id of each hook that a message of a host registers, in its order; nothing if it is no `initialize`."""
     request = message.get("request") if isinstance(message, Mapping) and message.get("type") == "control_request" else None
     hooks = request.get("hooks") if isinstance(request, Mapping) and request.get("subtype") == "initialize" else None
-    found: dict[str, str] = {}
     for event, matchers in hooks.items() if isinstance(hooks, Mapping) else ():
         for matcher in matchers if isinstance(matchers, list | tuple) else ():
             ids = matcher.get("hookCallbackIds") if isinstance(matcher, Mapping) else None
-            found.update({str(each): str(event) for each in (ids if isinstance(ids, list | tuple) else ())})
-    return found
+            for callback_id in ids if isinstance(ids, list | tuple) else ():
+                yield str(event), matcher.get("matcher"), str(callback_id)
+
+
+def registered_hooks(message: Any) -> dict[str, str]:
+    """Return the hooks that a message of a host registers, if it is an `initialize`: the id of each, and its event."""
+    return {callback_id: event for event, _, callback_id in each_registered_hook(message)}
 
 
 def _misfit(expected: Any, actual: Any, *, path: str) -> str | None:

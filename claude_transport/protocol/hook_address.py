@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from claude_transport.protocol.expectation import ExpectationFailed
+from claude_transport.protocol.expectation import ExpectationFailed, each_registered_hook
 
 _PLACEHOLDER = re.compile(r"\{\{hook\.(\w+)\}\}")
 _NAMES_ONLY = re.compile(r"[\w\-|, ]*", re.ASCII)
@@ -24,7 +24,7 @@ def with_hook_id(message: Mapping[str, Any], written: Iterable[Mapping[str, Any]
     event = named[1]
     given = request.get("input")
     subject = given.get("tool_name") if isinstance(given, Mapping) else None
-    registered = list(_registered(written))
+    registered = [hook for sent in written for hook in each_registered_hook(sent)]
     for known, matcher, callback_id in registered:
         if known == event and (subject is None or _takes(matcher, str(subject))):
             return {**message, "request": {**request, "callback_id": callback_id}}
@@ -34,24 +34,16 @@ def with_hook_id(message: Mapping[str, Any], written: Iterable[Mapping[str, Any]
     raise ExpectationFailed.at("hook call", expected=expected, actual=hooks or "no hooks")
 
 
-def _registered(written: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str | None, str]]:
-    """Yield event, matcher and id of each hook, in the order of `initialize`."""
-    for message in written:
-        request = message.get("request")
-        hooks = request.get("hooks") if isinstance(request, Mapping) and request.get("subtype") == "initialize" else None
-        for event, entries in hooks.items() if isinstance(hooks, Mapping) else ():
-            for entry in entries if isinstance(entries, list) else ():
-                ids = entry.get("hookCallbackIds") if isinstance(entry, Mapping) else None
-                for callback_id in ids if isinstance(ids, list) else ():
-                    yield str(event), entry.get("matcher"), str(callback_id)
-
-
 def _takes(matcher: object, subject: str) -> bool:
-    """Return whether a matcher is for this tool: nothing and `*` are for all, names are whole names, and the rest is searched for."""
+    """Return whether a matcher is for this tool, as the CLI decides it.
+
+    Nothing and `*` are for all tools. Names are whole names, and `Task` also names the tool `Agent`. Other text is a regular expression.
+    """
     if not isinstance(matcher, str) or matcher in {"", "*"}:
         return True
     if _NAMES_ONLY.fullmatch(matcher):
-        return subject in {name.strip() for name in re.split(r"[|,]", matcher)}
+        names = {name.strip() for name in re.split(r"[|,]", matcher)}
+        return subject in names or (subject == "Agent" and "Task" in names)
     try:
         return re.search(matcher, subject) is not None
     except re.error:

@@ -314,11 +314,12 @@ async def test_a_hook_is_called_by_its_event_and_tool_and_no_test_knows_its_id(s
         "PreToolUse": [
             ct.HookMatcher(matcher="Write|Edit", hooks=[note("write", called)]),
             ct.HookMatcher(matcher="^mcp__", hooks=[note("mcp", called)]),
+            ct.HookMatcher(matcher="Task", hooks=[note("agent", called)]),
             ct.HookMatcher(matcher="Bash", hooks=[note("bash", called)]),
             ct.HookMatcher(hooks=[note("any", called)]),
         ],
     }
-    tools = ["Bash", "Edit", "Read", "mcp__s__greet"]
+    tools = ["Bash", "Edit", "Read", "Agent", "mcp__s__greet"]
     questions = [*(hook_callback("PreToolUse", tool_name=name) for name in tools), hook_callback("Stop")]
     if scripted:
         claude = ct.MockTransport.script().expect(type="user")
@@ -328,7 +329,7 @@ async def test_a_hook_is_called_by_its_event_and_tool_and_no_test_knows_its_id(s
     else:
         claude = ct.MockTransport([*questions, result("Done.")])
     await play(claude, hooks=hooks)
-    assert called == ["bash", "write", "any", "mcp", "stop"]
+    assert called == ["bash", "write", "any", "agent", "mcp", "stop"]
 
 
 async def test_a_hook_that_nothing_was_registered_for_fails_the_program() -> None:
