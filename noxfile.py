@@ -153,6 +153,23 @@ def fetch_ajv(session: nox.Session) -> Path:
     return folder
 
 
+# A host in another language, which gets the claude that the tests have, so its optional packages with one are left out.
+TYPESCRIPT_SDK_VERSION = "0.3.331"
+
+
+def fetch_typescript_sdk(session: nox.Session) -> Path:
+    """Return the folder in which npm installed the official TypeScript SDK; let it do so if the folder is not in nox's cache."""
+    folder = session.cache_dir / "typescript-sdk" / TYPESCRIPT_SDK_VERSION
+    if not folder.exists():
+        partial = empty_folder(folder.with_name(f"partial-{TYPESCRIPT_SDK_VERSION}"))  # what was interrupted must not look complete
+        package = f"@anthropic-ai/claude-agent-sdk@{TYPESCRIPT_SDK_VERSION}"
+        npm(
+            session, "install", "--silent", "--omit=optional", "--ignore-scripts", "--no-audit", "--no-fund", f"--prefix={partial}", package
+        )
+        partial.replace(folder)
+    return folder
+
+
 def empty_folder(folder: Path) -> Path:
     """Make an empty folder. That of `Session.create_tmp` would become TMPDIR, and the tests would run below this repository."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -248,7 +265,14 @@ def e2e(session: nox.Session) -> None:
     """The tests that run the real `claude` and `codex` binaries, against a Messages API and a Responses API on loopback."""
     # With "=": pytest would take a path of its own for a file of tests, as long as it has not read the options of tests/conftest.py.
     codex = (f"--codex-binary={fetch_codex(session)}",) if sys.platform in CODEX_PACKAGES else ()
-    run_pytest(session, "-m", "e2e and not nightly", *codex, f"--acp-agent={fetch_acp_agent(session)}")
+    run_pytest(
+        session,
+        "-m",
+        "e2e and not nightly",
+        *codex,
+        f"--acp-agent={fetch_acp_agent(session)}",
+        f"--typescript-sdk={fetch_typescript_sdk(session)}",
+    )
 
 
 @nox.session(venv_backend="none", requires=["checks"])
@@ -288,7 +312,7 @@ def tests(session: nox.Session) -> None:
 @nox.session(venv_backend="none", requires=["checks"], default=False)
 def nightly(session: nox.Session) -> None:
     """The tests that repeat another one with other parameters or on another event loop, and the wire of other versions of the CLI."""
-    run_pytest(session, "-m", "nightly", f"--ajv={fetch_ajv(session)}")
+    run_pytest(session, "-m", "nightly", f"--ajv={fetch_ajv(session)}", f"--typescript-sdk={fetch_typescript_sdk(session)}")
     for version in CLI_WHEELS:
         run_pytest(session, WIRE_TESTS, "-m", "e2e", "--claude-binary", str(fetch_cli(session, version)))
 

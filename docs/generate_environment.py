@@ -29,6 +29,8 @@ from claude_transport.launch.environ import (
 from claude_transport.launch.options import BillingPolicy
 from claude_transport.launch.supervisor import REMOTE_MARK
 from claude_transport.streams.guard import MARK_VARIABLE, SPARED_VARIABLE
+from claude_transport.testing.stand_in import VARIABLE as TAPES_VARIABLE
+from claude_transport.testing.stand_in.tee import PARENT
 
 __all__ = ["PAGE", "main", "render"]
 
@@ -130,6 +132,11 @@ READ = (
     ),
     ("NO_COLOR, TERM, COLUMNS", "the program", "Colours (none when `NO_COLOR` is not empty, or `TERM` is `dumb`) and the width of lines."),
     (TRACEBACK, "the program", "`1`: an error is shown with its traceback."),
+    (
+        TAPES_VARIABLE,
+        "`claude_tape`, `record --as-claude`",
+        "`record`, `replay`, `auto` or `none`: whether conversations are recorded, or played from their tapes.",
+    ),
     (BROKER_VARIABLE, "`worker`, `sessions`", "The URL of the broker, with its password, where `--broker` is not given."),
     (STORE_VARIABLE, "`worker`", "The place of the session store, with its password, where `--session-store` is not given."),
     (URL_VARIABLE, "`mcp-bridge`", "Where the host of the tools listens."),
@@ -147,6 +154,7 @@ MARKS = (
         "never",
         "It is removed. A process with it ends others, such as the guard of a host, and is not ended for a number that it inherited.",
     ),
+    (PARENT, "under `record --as-claude` and `claude_tape.cli_path()`", "The recorder that has started it, which must not start itself."),
     (REMOTE_MARK, "at the other end of a launcher", "The same there, in its place."),
     ("TRACEPARENT, TRACESTATE", "under `TracingTransport`", "The span that the session belongs to, in place of what is inherited."),
     ("PWD", "with the option `cwd`", "The working directory, links unresolved."),

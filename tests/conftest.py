@@ -36,6 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--claude-binary", metavar="PATH", help="run the e2e tests on this claude binary")
     parser.addoption("--acp-agent", metavar="PATH", help="run the test of an ACP agent on this index.js of claude-agent-acp")
     parser.addoption("--ajv", metavar="FOLDER", help="compare with the ajv in the node_modules of this folder")
+    parser.addoption("--typescript-sdk", metavar="FOLDER", help="use the claude-agent-sdk in the node_modules of this folder as a host")
     parser.addoption("--codex-binary", metavar="PATH", help="run the tests of Codex on this codex binary; also the variable CODEX_BINARY")
 
 

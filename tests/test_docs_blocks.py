@@ -101,7 +101,8 @@ NOT_RUN = {
     "CONTRIBUTING.md bash 0": CI,
     "CONTRIBUTING.md bash 1": "It runs these tests.",
     **{f"docs/benchmarks/{name}.md sh 0": BENCH for name in ("close", "network", "pool", "soak", "spawn", "speed", "wrappers")},
-    "docs/how-to/record-and-replay.md sh 0": "A host starts it in place of claude. tests/app/test_record_and_replay.py runs its command.",
+    "docs/how-to/record-and-replay.md sh 0": "A host starts it in place of claude. tests/app/test_record_as_claude.py runs its command.",
+    "docs/how-to/record-and-replay.md sh 1": "A host starts it in place of claude. tests/app/test_record_and_replay.py runs its command.",
     "docs/how-to/upgrade.md bash 0": NETWORK,
     "docs/how-to/upgrade.md bash 1": NETWORK,
     "docs/tutorial/first-conversation.md bash 0": NETWORK,
@@ -123,6 +124,7 @@ NOT_RUN = {
     "docs/how-to/serve-with-tls.md python 0": "It needs the reader's certificates. docs/examples/mutual_tls.py runs the same calls.",
     "docs/how-to/drive-a-json-rpc-agent.md python 0": "npx fetches the agent. tests/e2e runs it where it is installed.",
     "docs/how-to/mcp-servers.md python 0": "Its servers are the reader's. docs/examples/in_process_tools.py runs the first kind.",
+    "docs/how-to/record-and-replay.md python 0": "It needs a tape of the reader's. tests/e2e/test_any_host.py runs the same calls.",
     "docs/how-to/warm-sessions.md python 0": "It names a folder of the reader. examples/warm_sessions.py runs the same calls.",
     "docs/how-to/watch-a-session.md python 0": "It needs a running session. docs/examples/watched_session.py runs the same calls.",
 }

@@ -543,6 +543,10 @@ _MARKDOWN: Final = ("NO_COLOR", "if not empty: no colours, no Markdown, no progr
 _COLOURS: Final = ("NO_COLOR", "if not empty: no colours; TERM=dumb does the same")
 _COLUMNS: Final = ("COLUMNS", "the width of the output, in characters (default: that of the terminal)")
 _CLI_PATH: Final = ("CLAUDE_CLI_PATH", "the claude to run without --cli-path; else PATH and the usual places are searched")
+_TAPES: Final = (
+    "CLAUDE_TRANSPORT_TAPES",
+    "with --as-claude: record (the default), replay or none (play TAPE, and never record), auto (play TAPE if it is there)",
+)
 _PATH: Final = ("CLAUDE_TRANSPORT", "auto, cli or api: used without --transport")
 _AGENT: Final = ("CLAUDE_TRANSPORT_AGENT", "claude-code, codex or auto: used without --agent")
 _CODEX_PATH: Final = ("CODEX_CLI_PATH", "the codex to run without --codex-path; else PATH and the usual places are searched")
@@ -708,18 +712,22 @@ MANUAL: Final[Mapping[str, Manual]] = {
     "record": Manual(
         summary="ask, and record the conversation on a tape",
         description="Ask one prompt after the other, in one conversation. Print the answers as `ask` does, and record everything but "
-        "secrets on a tape. `inspect` explains a tape, and `replay` plays it.",
+        "secrets on a tape. With --as-claude, record what any other program says to its claude. `inspect` explains a tape, and `replay` "
+        "plays it.",
         examples=(
             'claude-transport record -o tape.ndjson "What is a transport?" "And a wrapper?"',
             "git diff | claude-transport record -o tape.ndjson -",
+            'exec claude-transport record --as-claude tape.ndjson -- /path/to/claude "$@"',
+            "claude-transport record --to-script tape.ndjson > test_tape.py",
         ),
-        environment=(_CLI_PATH, *_CREDENTIALS, _CONFIG, _MARKDOWN, _COLUMNS, _TRACEBACK),
+        environment=(_CLI_PATH, _TAPES, *_CREDENTIALS, _CONFIG, _MARKDOWN, _COLUMNS, _TRACEBACK),
         files=(("TAPE of --output", "the tape; only you can read it; an existing file is refused without --force"), _LOGIN),
         exit_codes=(
             ("0", "every prompt was answered"),
             ("1", "a run failed, or the tape or the output could not be written"),
             ("2", "nothing was run (usage, configuration, no claude, no place for the tape)"),
             *_EXIT_CODES[3:],
+            ("N", "with --as-claude: what claude has ended with, or its signal"),
         ),
     ),
     "replay": Manual(
@@ -917,11 +925,23 @@ COMMANDS: Final = (
             _option(
                 "-o",
                 "--output",
-                required=True,
                 metavar="TAPE",
                 help="the tape to write, readable only for you; an existing file is refused",
             ),
             _switch("--force", help="overwrite an existing file"),
+            *_under(
+                "Other hosts",
+                [
+                    _option(
+                        "--as-claude",
+                        metavar="TAPE",
+                        help="stand in for claude: run the command after `--` for the host that has started this, and record both sides; "
+                        "without a command, the claude that is found runs with the arguments. TAPE.2 and so on take further starts",
+                    ),
+                    _option("--turn", **_COUNT, metavar="N", help="with --as-claude: replace only turn N of TAPE, which is there already"),
+                    _option("--to-script", metavar="TAPE", help="print a pytest test, with a scripted MockTransport, made from a tape"),
+                ],
+            ),
             _offline(),
             _every_message(),
             *_under("Claude", _claude()),
@@ -939,6 +959,13 @@ COMMANDS: Final = (
                 default=0.0,
                 metavar="TIMES",
                 help="1 plays in the recorded time, 2 in half of it, 0 as fast as the host allows",
+            ),
+            _option(
+                "--match",
+                multiple=True,
+                metavar="WHAT",
+                help="what must be as on the tape: prompt, options (the initialize request), requests, answers; repeatable (default: only "
+                "the kinds of the lines)",
             ),
             _backend(),
         ],

@@ -70,8 +70,16 @@ def run_recorded(args: SimpleNamespace) -> int:
 
     Returns the exit code. Raises as `run()` does, and `ConfigurationError` if the tape cannot be written.
     """
+    if args.to_script is not None:
+        from claude_transport.app.record_as_claude import print_script
+
+        return print_script(args)
     from claude_transport.wrappers.recording import RecordingTransport
 
+    if args.output is None:
+        raise ConfigurationError("record needs a place for the tape: give -o TAPE, or --as-claude TAPE", option="output")
+    if args.turn is not None:
+        raise ConfigurationError("--turn replaces a turn of a tape: give it with --as-claude TAPE", option="turn")
     if args.prompts.count("-") > 1:
         raise ConfigurationError("stdin can be read only once. Give the prompt `-` once.", option="prompt")
     prompts = [read_prompt(prompt) for prompt in args.prompts or (None,)]

@@ -214,6 +214,9 @@ def report_failure(error: BaseException, *, verbose: bool = False) -> int:
     error = told(error)
     code = error.code if isinstance(error, ClaudeTransportError) else "internal"
     lines = [f"{PROGRAM}: {describe_failure(error)} [{code}]", *(f"  {line}" for line in hints_for(error, verbose=verbose))]
+    diff = getattr(error, "diff", "")
+    if diff:  # of a line of the host and that of a tape
+        lines += ["  - is on the tape, + came from the host", printable_lines(diff)]
     if os.environ.get(TRACEBACK) == "1":
         lines.insert(0, printable_lines("".join(traceback.format_exception(error)), indent=""))
     _write(lines)

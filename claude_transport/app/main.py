@@ -60,6 +60,10 @@ def _run(argv: Sequence[str]) -> int:
             from claude_transport.app import mcp_bridge
 
             return mcp_bridge.run(mcp_bridge.read_arguments(argv[1:]))
+        if argv[:1] == ["record"] and _stands_in_for_claude(argv):
+            from claude_transport.app import record_as_claude
+
+            return record_as_claude.run(record_as_claude.read_arguments(argv[1:]))
         return _run_with_click(_without_arguments_of_claude(argv))
     except KeyboardInterrupt:  # before or after the event loop, which has its own handler
         return EXIT_INTERRUPTED
@@ -137,6 +141,12 @@ def _find_command(name: str) -> Callable[[SimpleNamespace], int]:
         case _:
             from claude_transport.app.ask import run
     return run
+
+
+def _stands_in_for_claude(argv: Sequence[str]) -> bool:
+    """Return whether a host has started this in place of claude: what follows `--` is not for this program."""
+    own = argv[: argv.index("--")] if "--" in argv else argv
+    return any(word.partition("=")[0] == "--as-claude" for word in own) and not {"-h", "--help"} & set(own)
 
 
 def _without_arguments_of_claude(argv: Sequence[str]) -> Sequence[str]:

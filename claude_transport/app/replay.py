@@ -26,7 +26,7 @@ def run(args: SimpleNamespace) -> int:
 
     Raises `ExpectationFailed` if the host does not say what the tape has next.
     """
-    transport = ReplayTransport(args.tape, speed=args.speed)
+    transport = ReplayTransport(args.tape, speed=args.speed, match=args.match)
     if is_terminal(sys.stdin):
         write_remark(f"{PROGRAM}: replay waits for the lines of a host program on stdin, as JSON; Ctrl-D ends them")
     return run_on(args.backend, partial(_play, transport))

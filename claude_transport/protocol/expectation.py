@@ -18,27 +18,33 @@ _SHOWN_CHARS = 400
 class ExpectationFailed(UsageError, AssertionError):
     """Raised in a test when the host writes something else than the script or tape expects. Compare `expected` with `actual` at `step`.
 
-    These three are texts: the place in the script or tape, what should have come, and what came. It is also an `AssertionError`, so test
+    These three are texts: the place in the script or tape, what should have come, and what came. `diff` names each field in which a line
+    differs from that of a tape, with both values; test runners show it below the message. It is empty where nothing is to be compared. It
+    is also an `AssertionError`, so test
     runners show it as a failed test.
     """
 
     code = "testing.expectation_failed"
 
-    def __init__(self, message: str = "", *, step: str = "", expected: str = "", actual: str = "", **common: Any) -> None:
+    def __init__(self, message: str = "", *, step: str = "", expected: str = "", actual: str = "", diff: str = "", **common: Any) -> None:
         super().__init__(message, **common)
         self.step = step
         self.expected = expected
         self.actual = actual
+        self.diff = diff
+        if diff:
+            self.add_note(f"- is on the tape, + came from the host\n{diff}")
 
     @classmethod
-    def at(cls, step: str, *, expected: str, actual: str, why: str = "") -> ExpectationFailed:
+    def at(cls, step: str, *, expected: str, actual: str, why: str = "", diff: str = "") -> ExpectationFailed:
         """Return the error for one step, whose message contains all four texts. Its attributes `step`, `expected` and `actual` hold three
         of them.
 
         `step` names the place in the script or tape, `expected` what should have come, `actual` what came; `why` may say what is wrong with
-        it.
+        it. `diff` shows the fields that differ.
         """
-        return cls(f"{step}: expected {expected}, got {actual}" + (f" ({why})" if why else ""), step=step, expected=expected, actual=actual)
+        message = f"{step}: expected {expected}, got {actual}" + (f" ({why})" if why else "")
+        return cls(message, step=step, expected=expected, actual=actual, diff=diff)
 
 
 class Expectation(msgspec.Struct, frozen=True):

@@ -12,6 +12,8 @@ The file is NDJSON. The first line is the header, each other line one record:
 see the functions below). `line` is the line without its newline. A line that is not UTF-8 has its exact bytes in `base64`, and a `line`
 with replacement characters for people.
 
+A tape can be edited by hand: `line` may be a JSON object, and a record without `t` has the time of the one before it.
+
 The header also has the shape of a record, so programs that know only records can read the file. A file without a header can be read, too
 (the recordings behind the protocol reference have none). A file may end in the middle of a line, because its writer died. Then the complete
 lines are read, and `is_torn` is True.
@@ -22,13 +24,14 @@ from __future__ import annotations
 import base64
 import binascii
 import datetime as dt
+import math
 import os
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, get_args
+from typing import Any, ClassVar, Final, Literal, NoReturn, get_args
 
 import msgspec
 
@@ -38,6 +41,7 @@ from claude_transport.protocol.envelope import JSONTextError, encode_json, encod
 from claude_transport.protocol.expectation import ExpectationFailed, describe_message, error_answered, registered_hooks
 from claude_transport.protocol.fragments import FragmentRedactor
 from claude_transport.protocol.redaction import Redactor
+from claude_transport.protocol.tape_comparison import Comparison, check_match
 from claude_transport.protocol.tape_lines import IGNORED, ClaudeLines, CodexLines, Key, TapeLines
 from claude_transport.secret_forms import find_home_users
 from claude_transport.winapi import make_private
@@ -143,7 +147,7 @@ class Tape:
                     raise _no_tape(name, number, "a second header")
                 header = _read_header(row, name, number)
             else:
-                records.append(_read_record(row, name, number))
+                records.append(_read_record(row, name, number, records[-1].t if records else 0.0))
         if header is None and not records:
             number, why = (1, "it is empty") if torn is None else (torn[0], f"the only line is not complete JSON: {torn[1]}")
             raise _no_tape(name, number, why)
@@ -215,6 +219,21 @@ class Tape:
         """
         return [record.line for record in self.records if record.dir == direction]
 
+    def with_turn(self, number: int, other: Tape) -> Tape:
+        """Return a copy of the tape in which turn `number`, counted from 1, is that of `other`.
+
+        A turn begins with a prompt and ends before the next one, or before the end of the input. The replaced turn keeps its session id.
+        Raises `ConfigurationError` when one of the tapes has no such turn.
+        """
+        start, stop = _find_turn(self.records, number, "this tape")
+        begin, end = _find_turn(other.records, number, "the other tape")
+        names = {new: old for old, new in zip(_session_ids(self.records), _session_ids(other.records), strict=False)}
+        later = self.records[start].t - other.records[begin].t
+        turn = [_moved(record, by=later, names=names) for record in other.records[begin:end]]
+        pause = max((turn[-1].t if turn else 0.0) - (self.records[stop].t if stop < len(self.records) else math.inf), 0.0)
+        rest = [_moved(record, by=pause, names={}) for record in self.records[stop:]]
+        return Tape([*self.records[:start], *turn, *rest], header=self.header, is_torn=self.is_torn)
+
     def redact(self, redactor: Redactor | None = None) -> Tape:
         """Return a copy of the tape without secrets and personal data. Its header says `scrubbed`.
 
@@ -230,6 +249,36 @@ class Tape:
         return Tape(records, header=msgspec.structs.replace(self.header, scrubbed=True), is_torn=self.is_torn)
 
 
+_PROMPT: Final = re.compile(rb'"type"\s*:\s*"user"|"method"\s*:\s*"turn/start"')
+_ENDS_A_TURN: Final = re.compile(rb'"type"\s*:\s*"result"|"method"\s*:\s*"turn/completed"')
+_SESSION_ID: Final = re.compile(rb'"session_id"\s*:\s*"([^"\\]{8,200})"')
+
+
+def _find_turn(records: Sequence[TapeRecord], number: int, what: str) -> tuple[int, int]:
+    """Return where a turn begins and where it ends. Raises `ConfigurationError` when there is none."""
+    prompts = [index for index, record in enumerate(records) if record.dir == "in" and _PROMPT.search(record.line)]
+    if not 1 <= number <= len(prompts):
+        raise ConfigurationError(f"{what} has {len(prompts)} turns, so no turn {number}", option="number")
+    start = prompts[number - 1]
+    ends = (INPUT_ENDED, OUTPUT_ENDED, CLOSED)
+    last = prompts[number] if number < len(prompts) else len(records)
+    stop = next((i for i in range(start, last) if records[i].dir == "note" and records[i].line in ends), last)
+    if not any(record.dir == "out" and _ENDS_A_TURN.search(record.line) for record in records[start:stop]):
+        raise ConfigurationError(f"{what}: turn {number} has no result before the next prompt, so it cannot stand alone", option="number")
+    return start, stop
+
+
+def _session_ids(records: Iterable[TapeRecord]) -> list[bytes]:
+    return list(dict.fromkeys(found for record in records if record.dir == "out" for found in _SESSION_ID.findall(record.line)))
+
+
+def _moved(record: TapeRecord, *, by: float, names: Mapping[bytes, bytes]) -> TapeRecord:
+    line = record.line
+    for old, new in names.items():
+        line = line.replace(old, new)
+    return msgspec.structs.replace(record, t=max(record.t + by, 0.0), line=line)
+
+
 def _read_header(row: dict[str, Any], name: str, number: int) -> TapeHeader:
     version = row["tape"]
     if not isinstance(version, int) or version < 1:
@@ -242,10 +291,12 @@ def _read_header(row: dict[str, Any], name: str, number: int) -> TapeHeader:
         raise _no_tape(name, number, str(error)) from error
 
 
-def _read_record(row: dict[str, Any], name: str, number: int) -> TapeRecord:
-    t, direction, line, exact = row.get("t"), _DIRECTIONS.get(str(row.get("dir"))), row.get("line"), row.get("base64")
+def _read_record(row: dict[str, Any], name: str, number: int, last_t: float) -> TapeRecord:
+    t, direction, line, exact = row.get("t", last_t), _DIRECTIONS.get(str(row.get("dir"))), row.get("line"), row.get("base64")
+    if isinstance(line, dict):  # written by hand, without the quotes in quotes
+        line = encode_json(line).decode()
     if isinstance(t, bool) or not isinstance(t, int | float) or direction is None or not isinstance(line, str):
-        raise _no_tape(name, number, "a record needs a number `t`, a `dir` of in, out, err or note, and a text `line`")
+        raise _no_tape(name, number, "a record needs a `dir` of in, out, err or note, and a text or an object `line`; `t` is a number")
     trimmed = row.get("trimmed_from_chars")
     try:
         data = line.encode() if exact is None else base64.b64decode(exact, validate=True)
@@ -274,6 +325,35 @@ def read_exit_note(line: bytes) -> tuple[int | None, int | None] | None:
         return None
     code = int(found[1])
     return (None, -code) if code < 0 else (code, None)
+
+
+def note_of_start(about: Mapping[str, Any]) -> bytes:
+    """Make the note about how the recorded program was started: its `command` and `cwd`, or its `options`."""
+    return encode_json({"started": about})
+
+
+def read_start(records: Iterable[TapeRecord]) -> Mapping[str, Any]:
+    """Return what `note_of_start` was given; nothing when the tape does not say it."""
+    for record in records:
+        if record.dir == "note" and record.line.startswith(b'{"started":'):
+            note = _read_note(record.line).get("started")
+            return note if isinstance(note, dict) else {}
+    return {}
+
+
+def read_version(tape: Tape) -> str | None:
+    """Return the version of the recorded CLI, from the header or from what the CLI said; None when the tape does not say it."""
+    if tape.header.cli_version is not None:
+        return tape.header.cli_version
+    said = (
+        _read_note(record.line).get("claude_code_version") for record in tape if record.dir == "out" and b"_code_version" in record.line
+    )
+    return next((version for version in said if isinstance(version, str)), None)
+
+
+def tape_number(first: Path, number: int) -> Path:
+    """Return the path of the tape with this number, from 1, in a series that begins with `first`: `x.ndjson`, `x.2.ndjson`, …"""
+    return first if number == 1 else first.with_suffix(f".{number}{first.suffix}")
 
 
 def note_of_withdrawal(*, back: int) -> bytes:
@@ -371,11 +451,20 @@ class _Step(msgspec.Struct):
 class Playback:
     """Plays a tape: the host's lines go in, and the records that may be played now come out. It has no clock and does no I/O.
 
+    `match` names what must be the same as on the tape, besides the kinds of the lines (see `tape_comparison.MATCHES`). `redactor` removes
+    from live lines what it has removed from the tape, and `folder` is where the live program works.
+
     With `strict`, an answer that is an error does not match a recorded one that is none, and an `initialize` must register the hooks that
     the tape calls.
     """
 
-    def __init__(self, tape: Tape, *, strict: bool = False) -> None:
+    def __init__(
+        self, tape: Tape, *, match: Iterable[str] = (), redactor: Redactor | None = None, folder: str = "", strict: bool = False
+    ) -> None:
+        self._match = check_match(match)
+        self._started = read_start(tape)
+        self._comparison = Comparison(redactor=redactor, folders=[folder, *_folders_of(tape, self._started)])
+        self._early: set[int] = set()  # records that were played before their turn
         played = _until_the_end(tape)
         self._records = [record for _, record in played]
         self._numbers = [number for number, _ in played]  # those of the tape, as `inspect` counts
@@ -400,19 +489,54 @@ class Playback:
         if key == IGNORED:
             return
         self._refuse_lost_hooks(key, message)
-        for position, step in enumerate(self._unmet):
-            if step.key == key:
-                if self._strict and (error := error_answered(message)) is not None and error_answered(step.message) is None:
-                    self._fail(step, actual=f"the error {error!r} in {describe_message(message)}")
-                self.received_last = describe_message(message)
-                del self._unmet[position]
-                step.met = True
-                self._lines.learn(step.message, message)
-                return
+        alike = [step for step in self._unmet if step.key == key]
+        if alike:
+            step = self._closest(alike, key, message)
+            if self._strict and (error := error_answered(message)) is not None and error_answered(step.message) is None:
+                self._fail(step, actual=f"the error {error!r} in {describe_message(message)}")
+            self.received_last = describe_message(message)
+            self._unmet.remove(step)
+            step.met = True
+            self._lines.learn(step.message, message)
+            return
         if (answer := self._lines.answer(key, message)) is not None:
             self._answers.append(answer)
             return
-        self._fail(next((step for step in self._unmet if step.is_needed), None), actual=describe_message(message))
+        self._refuse(message)
+
+    def _refuse(self, message: Any) -> NoReturn:
+        step = next((step for step in self._unmet if step.is_needed), None)
+        diff = "" if step is None else self._comparison.differences(_without_ids(step.message), _without_ids(message), path="line")
+        self._fail(step, actual=describe_message(message), diff=diff)
+
+    def started(self, about: Mapping[str, Any]) -> None:
+        """Compare how the live program was started with how the recorded one was, when `options` are to match.
+
+        `about` is what `note_of_start` takes. Raises `ExpectationFailed` when they differ, or the tape does not say it.
+        """
+        if "options" not in self._match:
+            return
+        diff = ""
+        for name, live in about.items():
+            recorded = self._started.get(name)
+            if name == "command" and recorded:  # the first word is the path of the program
+                recorded, live = recorded[1:], live[1:]
+            diff = self._comparison.differences(recorded, live, path=name)
+            if diff:
+                expected = f"the recorded {name}" if name in self._started else f"a tape that has the {name}; record it again"
+                self._failure = ExpectationFailed.at("the start", expected=expected, actual=f"another {name}", diff=diff)
+                raise self._failure
+
+    def _closest(self, alike: Sequence[_Step], key: Key, message: Any) -> _Step:
+        """Return the step that says the same as a live line of its kind; else the first one, unless it has to be the same."""
+        about, path, live = self._lines.aspect(key, message)
+        compares = about in self._match
+        if not compares and (about != "requests" or len(alike) == 1):
+            return alike[0]
+        diffs = [self._comparison.differences(self._lines.aspect(key, step.message)[2], live, path=path) for step in alike]
+        if all(diffs) and compares:
+            self._fail(alike[0], actual=describe_message(message), diff=diffs[0])
+        return next((step for step, diff in zip(alike, diffs, strict=True) if not diff), alike[0])
 
     def input_ended(self) -> None:
         """Process the end of the host's input."""
@@ -429,7 +553,12 @@ class Playback:
             raise self._failure
         if self._answers:
             return TapeRecord(_NOT_ON_THE_TAPE, "out", self._answers.popleft())
+        while self._position in self._early:
+            self._position += 1
         if self._position >= len(self._records) or self._is_waiting():
+            early = self._answer_ahead()
+            if early is not None:
+                return early
             if self._input_ended and self._position in self._steps:
                 self._fail(self._steps[self._position], actual="the end of the input")
             return None
@@ -502,11 +631,30 @@ class Playback:
         )
         raise self._failure
 
-    def _fail(self, step: _Step | None, *, actual: str) -> None:
+    def _answer_ahead(self) -> TapeRecord | None:
+        """Return the answer to a request that came before another one, which it does not depend on: the tape waits for that one."""
+        waiting = self._steps.get(self._position)
+        if waiting is None or self._lines.aspect(waiting.key, waiting.message)[0] != "requests":
+            return None
+        for step in self._steps.values():
+            if step.index <= self._position or not step.is_needed:
+                continue
+            if self._lines.aspect(step.key, step.message)[0] != "requests":
+                return None
+            if step.met:
+                for index in range(step.index + 1, len(self._records)):
+                    record = self._records[index]
+                    if index not in self._early and record.dir == "out" and self._lines.answered_by(step.message, record.line):
+                        self._early.add(index)
+                        return TapeRecord(record.t, "out", self._lines.relive(record.whole_line))
+        return None
+
+    def _fail(self, step: _Step | None, *, actual: str, diff: str = "") -> NoReturn:
         self._failure = self._failure or ExpectationFailed.at(
             self._place(self._position if step is None else step.index),
             expected="no further line from the host" if step is None else describe_message(step.message),
             actual=actual,
+            diff=diff,
         )
         raise self._failure
 
@@ -520,6 +668,23 @@ class Playback:
             step = self._steps[self._position]
             return step.is_needed and not step.met
         return record.dir == "note" and record.line == INPUT_ENDED and not self._input_ended
+
+
+_IDS: Final = frozenset({"request_id", "uuid", "session_id", "id"})
+
+
+def _without_ids(message: Any) -> Any:
+    return {name: value for name, value in message.items() if name not in _IDS} if isinstance(message, dict) else message
+
+
+def _folders_of(tape: Tape, started: Mapping[str, Any]) -> list[str]:
+    """Return the folders where the recorded program has worked, as far as the tape says so."""
+    found = [started.get("cwd")]
+    for record in tape:
+        if record.dir == "out" and b'"cwd"' in record.line and b'"init"' in record.line:
+            found.append(_read_note(record.line).get("cwd"))
+            break
+    return [folder for folder in found if isinstance(folder, str)]
 
 
 class _Ending(msgspec.Struct, frozen=True):
@@ -571,16 +736,16 @@ def _read_ending(tape: Tape) -> _Ending:
         elif (found := read_exit_note(record.line)) is not None:
             by_itself, status = True, found
         elif record.line.startswith(b'{"failure":"read"'):
-            by_itself, failure = True, _read_failure(record.line)
+            by_itself, failure = True, _read_note(record.line)
     return _Ending(by_itself, status[0], status[1], failure)
 
 
-def _read_failure(line: bytes) -> Mapping[str, Any]:
+def _read_note(line: bytes) -> Mapping[str, Any]:
     try:
-        failure, _ = parse_json(line)
+        note, _ = parse_json(line)
     except JSONTextError:
         return {}
-    return failure if isinstance(failure, dict) else {}
+    return note if isinstance(note, dict) else {}
 
 
 def _read_called_hooks(records: Sequence[TapeRecord], steps: Iterable[_Step]) -> dict[str, str]:

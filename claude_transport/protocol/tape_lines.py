@@ -41,6 +41,14 @@ class TapeLines(ABC):
         """Return the key and the message of a line of a host; the line itself as text when it has no message."""
 
     @abstractmethod
+    def aspect(self, key: Key, message: Any) -> tuple[str, str, Any]:
+        """Return what a line of a host is about (`prompt`, `options`, `requests`, `answers`, or nothing), where that is, and the value."""
+
+    @abstractmethod
+    def answered_by(self, step: Any, line: bytes) -> bool:
+        """Return whether `line` is the recorded answer to the recorded request `step`, which no other line of a host must precede."""
+
+    @abstractmethod
     def recorded(self, line: bytes) -> None:
         """Note a recorded line of the agent, when it stands before the next line of the host."""
 
@@ -97,6 +105,30 @@ class ClaudeLines(TapeLines):
         name, field = {"control_request": ("request", "subtype"), "control_response": ("response", "request_id")}.get(kind, ("", ""))
         body = message.get(name)
         return (kind, str(body.get(field)) if isinstance(body, dict) else ""), message
+
+    def aspect(self, key: Key, message: Any) -> tuple[str, str, Any]:
+        """Return what a line of a host is about, where that stands, and the value."""
+        if key[0] == "user":
+            body = message.get("message")
+            return "prompt", "message.content", _words(body.get("content") if isinstance(body, dict) else body)
+        if key[0] == "control_request":
+            return "options" if key[1] == "initialize" else "requests", "request", message.get("request")
+        if key[0] == "control_response":
+            body = message.get("response")
+            said = {name: value for name, value in body.items() if name != "request_id"} if isinstance(body, dict) else body
+            return "answers", "response", said
+        return "", "", None
+
+    def answered_by(self, step: Any, line: bytes) -> bool:
+        """Return whether `line` is the recorded answer to a recorded control request."""
+        if b'"control_response"' not in line:
+            return False
+        try:
+            message = msgspec.json.decode(line, type=dict[str, Any])
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return False
+        body = message.get("response")
+        return message.get("type") == "control_response" and isinstance(body, dict) and body.get("request_id") == step.get("request_id")
 
     def recorded(self, line: bytes) -> None:
         """Note a question of the CLI."""
@@ -187,6 +219,21 @@ class CodexLines(TapeLines):
             return ("answer", _as_json(message["id"])), message
         return IGNORED, message
 
+    def aspect(self, key: Key, message: Any) -> tuple[str, str, Any]:
+        """Return what a line of a host is about, where that stands, and the value."""
+        if key[0] == "answer":
+            return "answers", "result", message.get("result", message.get("error"))
+        if key[0] != "request":
+            return "", "", None
+        params = message.get("params")
+        if key[1] == "turn/start" and isinstance(params, dict):
+            return "prompt", "params.input", _words(params.get("input"))
+        return "options" if key[1] in ("initialize", "thread/start", "thread/resume") else "requests", "params", params
+
+    def answered_by(self, step: Any, line: bytes) -> bool:
+        """Return False: requests of Codex change the thread, and stay in their order."""
+        return False
+
     def recorded(self, line: bytes) -> None:
         """Note a question of Codex, and that one needs no answer any more."""
         if b'"serverRequest/resolved"' not in line and not (b'"id"' in line and b'"method"' in line):
@@ -242,6 +289,13 @@ class CodexLines(TapeLines):
         if _as_json(new) == old:
             return line
         return msgspec.json.encode({**message, "id": new})
+
+
+def _words(content: Any) -> Any:
+    """Return the text of a content that is a single text, however it is written."""
+    if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict) and content[0].get("type") == "text":
+        return content[0].get("text")
+    return content
 
 
 def _thread_in(message: dict[str, Any]) -> Any:

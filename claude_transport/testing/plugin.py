@@ -46,9 +46,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--claude-record",
         choices=_MODES,
-        default="none",
-        help="mode of the fixture claude_tape: none: only replay (the default); once: record missing tapes; new: and those that cannot be "
-        "replayed; all: record every tape again, and keep the new one only if its test passes; rewrite: as all, without the old tape",
+        default=None,
+        help="mode of the fixture claude_tape: none: only replay (the default, unless CLAUDE_TRANSPORT_TAPES says otherwise); once: record "
+        "missing tapes; new: and those that cannot be replayed; all: record every tape again, and keep the new one only if its test "
+        "passes; rewrite: as all, without the old tape",
     )
 
 
@@ -309,16 +310,19 @@ async def _fake_responses_api_of_the_loop(anyio_backend: object, request: pytest
 def claude_tape(request: pytest.FixtureRequest) -> Iterator[TapeShelf]:
     """Replay or record a tape: `claude_tape(lambda: SubprocessTransport(options))` returns the transport for the test.
 
-    The tape is `tapes/<module>/<test>.ndjson` beside the test module. `--claude-record` sets the mode. A recorded tape is kept when the
-    test passed. A test fails when its program deviated from a tape, or when a tape was not replayed to the end.
+    `claude_tape.cli_path(real)` does it for a host that starts `claude` by its path, such as the official SDKs.
+
+    The tape is `tapes/<module>/<test>.ndjson` beside the test module. `--claude-record` sets the mode, or else the variable
+    `CLAUDE_TRANSPORT_TAPES`: `record`, `replay`, `auto` (record what is missing) or `none` (the default; it replays). A recorded tape is
+    kept when the test passed. A test fails when its program deviated from a tape, or when a tape was not replayed to the end.
     """
-    from claude_transport.testing.tape_shelf import TapeShelf
+    from claude_transport.testing.tape_shelf import TapeShelf, mode_from_environment
 
     node = request.node
     shelf = TapeShelf(
         request.path.parent / "tapes" / request.path.stem,
         name=_tape_name(node),
-        mode=str(request.config.getoption("--claude-record")),
+        mode=request.config.getoption("--claude-record") or mode_from_environment(),
         command=f"pytest --claude-record=once {shlex.quote(node.nodeid)}",
         strict=_judge_of(request).strict,
     )

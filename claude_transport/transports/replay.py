@@ -9,7 +9,7 @@ import copy
 import math
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -18,6 +18,7 @@ import anyio.lowlevel
 from claude_transport.errors import Busy, ConfigurationError, InputClosed, NotConnected, TransportClosed
 from claude_transport.protocol.codec import LineDecoder
 from claude_transport.protocol.expectation import ExpectationFailed
+from claude_transport.protocol.redaction import redactor_knowing
 from claude_transport.protocol.tape import Playback, Tape, TapeRecord
 from claude_transport.transport import Client, DecodedLines, SessionTerms, Transport, TransportInfo
 from claude_transport.transports.stream import FailureCount, LineBatches
@@ -30,6 +31,9 @@ class ReplayTransport(Transport):
     """Plays `tape`, a `Tape` or the path of one, in place of the CLI. Your program must write what the recorded program wrote.
 
     Args:
+        match: what must be the same as on the tape, besides the kinds of the lines: any of `prompt`, `options` (the `initialize` request),
+            `requests` (the fields of other control requests) and `answers` (to permissions, hooks and tools). Ids, folders and secrets may
+            differ.
         speed: 0 plays as fast as your program allows, 1 in the recorded time, 2 in half of it.
         sleep: waits the given seconds, when `speed` is not 0.
         strict: your program must register the hooks that the tape calls, and must not answer with an error where the recorded program did
@@ -37,20 +41,22 @@ class ReplayTransport(Transport):
 
     The lines of the CLI come in their order. Before it plays on past a recorded line of the program, it waits until your program writes a
     matching line. The type, the subtype of a request, and the question that an answer belongs to must match; the wording need not. Request
-    ids and uuids of prompts are those of your program. A line that is not on the tape raises `ExpectationFailed`, in `write()` and in the
-    reader. `initialize` is always answered. What the CLI ignores is ignored.
+    ids and uuids of prompts are those of your program. Control requests may come in another order. A line that is not on the tape raises
+    `ExpectationFailed`, in `write()` and in the reader; its `diff` shows the fields that differ. `initialize` is always answered. What the
+    CLI ignores is ignored.
 
     The stream ends as the tape does. A recorded exit ends it, as `ProcessError` when the exit was a failure. When the recorded program
     closed the transport, or the tape just stops, the stream ends when your program ends its input.
 
     Raises:
-        ConfigurationError: `tape` cannot be read, or `speed` is not 0 or more.
+        ConfigurationError: `tape` cannot be read, `speed` is not 0 or more, or `match` has an unknown name.
     """
 
     def __init__(
         self,
         tape: Tape | str | os.PathLike[str],
         *,
+        match: Iterable[str] = (),
         speed: float = 0,
         sleep: Callable[[float], Awaitable[object]] = anyio.sleep,
         strict: bool = False,
@@ -60,7 +66,13 @@ class ReplayTransport(Transport):
                 f"speed must be 0 (as fast as possible) or a factor (2 is twice as fast as recorded), not {speed}", option="speed"
             )
         self._tape = tape if isinstance(tape, Tape) else Tape.read(tape)
-        self._playback = Playback(self._tape, strict=strict)
+        self._playback = Playback(
+            self._tape,
+            match=match,
+            redactor=redactor_knowing([os.environ]),
+            folder=os.getcwd(),  # noqa: PTH109
+            strict=strict,
+        )
         self._speed = speed
         self._sleep = sleep
         self._decoder = LineDecoder()
@@ -106,6 +118,13 @@ class ReplayTransport(Transport):
     def is_closed(self) -> bool:
         """True after `close()`: nothing more is played."""
         return self._closed
+
+    def assert_same_options(self, options: Mapping[str, Any]) -> None:
+        """Raise `ExpectationFailed` when the recorded program had other options, and `match` has `options`.
+
+        `options` are those that differ from the defaults, as `RecordingTransport` notes them.
+        """
+        self._playback.started({"options": options})
 
     def assert_played(self) -> None:
         """Raise `ExpectationFailed` unless every record of the tape was played. Call it at the end of a test.

@@ -14,9 +14,11 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
+import msgspec
 
 from claude_transport.background import HostLoop
 from claude_transport.errors import ClaudeTransportError, ConfigurationError, TransportClosed, UsageError
@@ -33,7 +35,9 @@ from claude_transport.protocol.tape import (
     TapeHeader,
     TapeRecord,
     note_of_exit,
+    note_of_start,
     note_of_withdrawal,
+    tape_number,
 )
 from claude_transport.transport import Transport, TransportLike
 from claude_transport.winapi import make_private
@@ -80,7 +84,7 @@ class TapeSeries:
     def next(self) -> Path:
         """Return the path for the next tape, and count it as used. A `RecordingTransport` calls it once. It creates no file."""
         number = len(self._paths) + 1
-        path = self._first if number == 1 else self._first.with_suffix(f".{number}{self._first.suffix}")
+        path = tape_number(self._first, number)
         self._paths.append(path)
         return path
 
@@ -260,6 +264,8 @@ class RecordingTransport(LineWrapper):
                 scrubbed=self._redactor is not None,
             )
             self._file = TapeFile(self.path, header=header, redactor=self._redactor)
+            if options := options_of(self.transport):
+                self._file.put(0.0, "note", note_of_start({"options": options}))
             for t, note in self._failed_attempts:
                 self._file.put(t, "note", note)
         return self._file
@@ -305,6 +311,26 @@ class RecordingTransport(LineWrapper):
             if line:
                 self._put("err", line)
         self._put("note", note_of_exit(exit_code=exit_code, signal=signal))
+
+
+def options_of(transport: TransportLike) -> dict[str, Any]:
+    """Return the options of a transport, or of the one below its wrappers, that differ from the defaults; functions by name."""
+    inside: object = transport
+    while isinstance(inside, TransportWrapper):
+        inside = inside.transport
+    options = getattr(inside, "options", None)
+    if not isinstance(options, msgspec.Struct):
+        return {}
+    default = type(options)()
+    given = {name: value for name, value in msgspec.structs.asdict(options).items() if value != getattr(default, name)}
+    plain = msgspec.to_builtins(given, str_keys=True, enc_hook=_by_name)
+    return plain if isinstance(plain, dict) else {}
+
+
+def _by_name(value: object) -> str:
+    if isinstance(value, os.PathLike):
+        return str(os.fspath(value))
+    return str(getattr(value, "__qualname__", type(value).__name__))
 
 
 def _failure_note(where: str, error: Exception) -> bytes:

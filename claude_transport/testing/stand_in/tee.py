@@ -1,0 +1,548 @@
+"""Runs the real `claude` in place of itself, carries every byte both ways, and hands copies to `recorder.py`, which writes the tape.
+
+Nothing here waits for the tape: one thread for each stream reads and writes, and copies go into a pipe. The recorder is a process of its
+own, with a session of its own. So a host may kill this process at any time: the recorder writes what it has, and ends `claude`.
+
+`claude` has a process group of its own, because a signal to the group of this process must reach it once: this process passes it on.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import sys
+import time
+
+PARENT = "CLAUDE_TRANSPORT_TEE_PID"
+"""The variable that tells a tee that another one has started it as its claude: the process id of that one, and how many there are."""
+
+MARK = "CLAUDE_TRANSPORT_CHILD"
+"""The variable by which everything is found that a claude has started (see `streams.guard`). A host of this library has set it already."""
+
+DONE = b"\0"
+"""What the recorder says at the end, when it was not killed before."""
+
+INCOMPLETE = ".incomplete"
+"""What the name of the file beside a tape that is not complete has at its end."""
+
+_READ_BYTES = 2**18
+_AT_ONCE = 64  # copies in one write
+_PIPE_BYTES = 2**20
+_F_SETPIPE_SZ = 1031
+_MOST_WAITING = 64 * 2**20  # bytes of copies that wait for the recorder; then the streams wait, too
+_PATIENCE = 10.0  # seconds for a recorder that takes nothing, and for its end; then the tape is given up
+_DRAIN = 1.0  # seconds without output after the end of claude: a process that it has left holds the stream open
+_GRACE = 2.0  # seconds between SIGTERM and SIGKILL for a claude whose host is gone
+_IGNORED_BY_PYTHON = ("SIGPIPE", "SIGXFSZ")
+_PASSED_ON = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGCONT", "SIGWINCH", "SIGTSTP")
+_MOST_NESTED = 8  # recorders inside one another. A claude may start a host with one; more is a script that starts itself
+_ASKS_ONLY = frozenset(("-v", "--version", "-h", "--help"))
+
+EXIT_USAGE = 2
+EXIT_NOT_EXECUTABLE = 126
+EXIT_NOT_FOUND = 127
+
+
+def remark(text: str) -> None:
+    """Write one line to the host's standard error, which may be gone."""
+    try:
+        os.write(2, f"claude-transport: {text}\n".encode("utf-8", "backslashreplace"))
+    except OSError:
+        pass
+
+
+def open_tape(path: str, *, overwrite: bool) -> tuple[str, int]:
+    """Create the tape, or the next free one of `x.ndjson`, `x.2.ndjson`, … Return its path and its descriptor. Raises `OSError`.
+
+    The tape is locked until its recorder has ended. One that another recorder writes now is not overwritten.
+    """
+    stem, suffix = os.path.splitext(path)  # noqa: PTH122 - pathlib takes longer than everything else here
+    number = 1
+    while True:
+        name = path if number == 1 else f"{stem}.{number}{suffix}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (0 if overwrite else os.O_EXCL)
+        try:
+            descriptor = os.open(name, flags, 0o600)
+        except FileExistsError:
+            number += 1
+            continue
+        is_ours = _lock(descriptor)
+        if not overwrite:
+            return name, descriptor
+        if is_ours:
+            _empty(descriptor)
+            return name, descriptor
+        os.close(descriptor)
+        overwrite = False
+
+
+def _empty(descriptor: int) -> None:
+    """Empty a tape that was there, and make it readable only for its owner. A device is left as it is."""
+    import stat
+
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.ftruncate(descriptor, 0)
+        os.fchmod(descriptor, 0o600)
+
+
+def mark_incomplete(tape: str, why: str) -> None:
+    """Leave a file beside the tape which says that the tape is not complete. The disk may be full: then the file is empty, or missing."""
+    try:
+        mark = os.open(tape + INCOMPLETE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    except OSError:
+        return
+    try:
+        os.write(mark, f"{why}\n".encode("utf-8", "backslashreplace"))
+    except OSError:
+        pass
+    os.close(mark)
+
+
+class Copies:
+    """The way to the recorder: a pipe that never makes a stream wait, until too much waits for it."""
+
+    def __init__(self, descriptor: int, wake: int, *, tape: str) -> None:
+        os.set_blocking(descriptor, False)
+        self._tape = tape
+        self._descriptor = descriptor
+        self._wake = wake
+        self._lock = _thread.allocate_lock()
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self.is_lost = False
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something waits for the recorder."""
+        return bool(self._waiting)
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def put(self, kind: str, data: bytes = b"") -> None:
+        """Send one copy, or keep it until the recorder takes it."""
+        head = f"{kind} {time.monotonic():.6f} {len(data)}\n".encode()
+        least, since = self._waiting_bytes, time.monotonic()
+        while self._waiting_bytes > _MOST_WAITING and not self.is_lost:
+            if self._waiting_bytes < least:
+                least, since = self._waiting_bytes, time.monotonic()
+            if time.monotonic() - since > _PATIENCE:
+                self.lose("its recorder takes nothing")
+            time.sleep(0.01)
+        with self._lock:
+            if self.is_lost:
+                return
+            is_first = not self._waiting
+            self._waiting += (head, data) if data else (head,)
+            self._waiting_bytes += len(head) + len(data)
+            if is_first:
+                self._write()
+                if self._waiting:
+                    os.write(self._wake, b"\0")
+
+    def flush(self) -> None:
+        """Send what waits, as far as the recorder takes it."""
+        with self._lock:
+            while self._waiting and not self.is_lost and self._write():
+                pass
+
+    def _write(self) -> bool:
+        """Send some of what waits. Return False when the recorder takes no more now."""
+        try:
+            sent = os.writev(self._descriptor, self._waiting[:_AT_ONCE])
+        except BlockingIOError:
+            return False
+        except OSError:
+            self.lose("its recorder has ended")
+            return False
+        self._waiting_bytes -= sent
+        whole = 0
+        while whole < len(self._waiting) and sent >= len(self._waiting[whole]):
+            sent -= len(self._waiting[whole])
+            whole += 1
+        del self._waiting[:whole]
+        if sent:
+            self._waiting[0] = self._waiting[0][sent:]
+        return True
+
+    def lose(self, why: str) -> None:
+        """Give the tape up, and say so. The conversation goes on."""
+        self.is_lost = True
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        mark_incomplete(self._tape, why)
+        remark(f"the tape {self._tape} is not complete: {why} [tape.incomplete]")
+
+    def close(self) -> None:
+        with self._lock:
+            os.close(self._descriptor)
+
+
+class Stream:
+    """One direction: a thread reads from `source`, copies, and writes to `sink`."""
+
+    def __init__(self, kind: str, source: int, sink: int, copies: Copies, wake: int) -> None:
+        self.is_over = False
+        self.is_writing = False
+        self.read_bytes = 0
+        self._kind = kind
+        self._source = source
+        self._sink = sink
+        self._copies = copies
+        self._wake = wake
+        _thread.start_new_thread(self._carry, ())
+
+    def _carry(self) -> None:
+        try:
+            room = memoryview(bytearray(_READ_BYTES))  # a new one for each read would be mapped anew
+            while size := read_into(self._source, room):
+                data = bytes(room[:size])
+                self.read_bytes += size
+                self.is_writing = True
+                self._copies.put(self._kind, data)  # first, so that an answer never stands before its question
+                write_all(self._sink, data)
+                self.is_writing = False
+        except OSError:  # the reader is gone: the writer is told by the closed pipe
+            if self._source == 0:
+                _let_go(0)
+        self.is_writing = False
+        self._copies.put(self._kind.upper())
+        os.close(self._sink if self._source == 0 else self._source)
+        self.is_over = True
+        os.write(self._wake, b"\0")
+
+
+class Tee:
+    """The running claude, its streams, and the recorder."""
+
+    def __init__(self, argv: list[str], tape: int, *, path: str, recorder: list[str], passes_input: bool) -> None:
+        import signal
+
+        self._signal = signal
+        self._status: int | None = None
+        self._told_to_end: float | None = None
+        self._shares_group = not passes_input  # the terminal is read by its foreground group only, and signals all of that group
+        self._wake_in, self._wake = os.pipe()
+        os.set_blocking(self._wake_in, False)
+        os.set_blocking(self._wake, False)
+        self.copies = Copies(self._start_recorder(recorder, tape), self._wake, tape=path)
+        os.close(tape)
+        inputs, outputs, errors = os.pipe(), os.pipe(), os.pipe()
+        _widen(outputs[1])
+        self._mark = "" if MARK in os.environ else os.urandom(16).hex()
+        self.copies.put("m", self._mark.encode())  # before there is a claude that could be left behind
+        self.child = self._start_claude(argv, inputs[0] if passes_input else None, outputs[1], errors[1])
+        self._pass_signals()
+        about = [str(self.child), _folder(), *argv]
+        self.copies.put("c", "\0".join(about).encode("utf-8", "surrogateescape"))
+        for descriptor in (inputs[0], outputs[1], errors[1]):
+            os.close(descriptor)
+        self._input = Stream("i", 0, inputs[1], self.copies, self._wake) if passes_input else None
+        if self._input is None:
+            os.close(inputs[1])
+        self._output = Stream("o", outputs[0], 1, self.copies, self._wake)
+        self._errors = Stream("e", errors[0], 2, self.copies, self._wake)
+
+    def _start_recorder(self, command: list[str], tape: int) -> int:
+        """Start the recorder, and return the descriptor that takes its copies."""
+        frames_in, frames_out = os.pipe()
+        self._report, report_out = os.pipe()
+        dup = os.POSIX_SPAWN_DUP2
+        actions = [(dup, frames_in, 0), (dup, report_out, 1), (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0), (dup, tape, 3)]
+        try:  # in a session of its own: a signal to the host's group must not end it before its work is done
+            os.posix_spawn(command[0], command, os.environ, file_actions=actions, setsid=True)
+        except NotImplementedError:  # an old system: the recorder does it itself, a little later
+            os.posix_spawn(command[0], command, os.environ, file_actions=actions)
+        os.close(report_out)
+        os.close(frames_in)
+        _widen(frames_out)
+        return frames_out
+
+    def _start_claude(self, argv: list[str], stdin: int | None, stdout: int, stderr: int) -> int:
+        dup = os.POSIX_SPAWN_DUP2
+        actions = [(dup, stdout, 1), (dup, stderr, 2), *([] if stdin is None else [(dup, stdin, 0)])]
+        defaults = [getattr(self._signal, name) for name in _IGNORED_BY_PYTHON]
+        env = {**os.environ, PARENT: f"{os.getpid()}:{_read_parent()[1] + 1}", **({MARK: self._mark} if self._mark else {})}
+        if self._shares_group:
+            return os.posix_spawn(argv[0], argv, env, file_actions=actions, setsigdef=defaults)
+        return os.posix_spawn(argv[0], argv, env, file_actions=actions, setsigdef=defaults, setpgroup=0)
+
+    def _pass_signals(self) -> None:
+        """Pass each signal on to claude, except those that the host has this process ignore: claude ignores them, too."""
+        signal = self._signal
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+        for name in _PASSED_ON:
+            number = getattr(signal, name)
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self._pass_on)
+
+    def _pass_on(self, number: int, _frame: object) -> None:
+        if not (self._shares_group and number in (self._signal.SIGINT, self._signal.SIGQUIT, self._signal.SIGTSTP)):
+            self._send(number)
+        if number == self._signal.SIGTSTP:
+            os.kill(os.getpid(), self._signal.SIGSTOP)
+
+    def _send(self, number: int) -> None:
+        if self._status is None:  # until then its id is its own
+            try:
+                os.kill(self.child, number)
+            except (ProcessLookupError, PermissionError):  # it has just ended, or runs as another user
+                pass
+
+    def run(self) -> int:
+        """Carry everything until claude has ended, and return its wait status."""
+        import select
+
+        ended: float | None = None
+        while True:
+            if self._status is None:
+                pid, status = os.waitpid(self.child, os.WNOHANG)
+                if pid:
+                    self._status, ended = status, time.monotonic()
+            now = time.monotonic()
+            if ended is not None and self._is_drained(now - ended):
+                break
+            poll = select.poll()
+            poll.register(self._wake_in, select.POLLIN)
+            if self.copies.is_behind and not self.copies.is_lost:
+                poll.register(self.copies.fileno(), select.POLLOUT)
+            if self._told_to_end is None and self._status is None and (self._input is None or self._input.is_over):
+                poll.register(1, 0)  # reports only that the reader is gone
+            before = self._output.read_bytes + self._errors.read_bytes
+            found = dict(poll.poll(self._patience(ended)))
+            self._take_wakes()
+            self.copies.flush()
+            if found.get(1, 0) & (select.POLLERR | select.POLLHUP) and self._told_to_end is None:  # the host is gone
+                self._told_to_end = now
+                self._send(self._signal.SIGTERM)
+            elif self._told_to_end is not None and self._status is None and now - self._told_to_end > _GRACE:
+                self._send(self._signal.SIGKILL)
+            if ended is not None and self._output.read_bytes + self._errors.read_bytes != before:
+                ended = now
+        return self._status or 0
+
+    def _is_drained(self, waited: float) -> bool:
+        if self._output.is_over and self._errors.is_over:
+            return True
+        return waited > _DRAIN and not (self._output.is_writing or self._errors.is_writing)
+
+    def _patience(self, ended: float | None) -> int | None:
+        if ended is not None:
+            return 100
+        return None if self._told_to_end is None else int(_GRACE * 1000) + 50
+
+    def _take_wakes(self) -> None:
+        try:
+            os.read(self._wake_in, 4096)
+        except BlockingIOError:
+            pass
+
+    def finish(self, status: int) -> None:
+        """Tell the recorder how claude ended, wait until the tape is written, and show what the recorder has to say."""
+        import select
+
+        code = os.waitstatus_to_exitcode(status)
+        self.copies.put("x", str(code).encode())
+        _let_go(1)  # the host sees the end of the output at once
+        while self.copies.is_behind and not self.copies.is_lost:
+            if not select.select([], [self.copies.fileno()], [], _PATIENCE)[1]:
+                self.copies.lose("its recorder takes nothing")
+            self.copies.flush()
+        self.copies.close()
+        deadline = time.monotonic() + (0 if self.copies.is_lost else _PATIENCE)
+        said, has_ended = b"", False
+        while not has_ended and (left := deadline - time.monotonic()) > 0 and select.select([self._report], [], [], left)[0]:
+            data = os.read(self._report, 4096)
+            said, has_ended = said + data, not data
+        if not said.endswith(DONE) and not self.copies.is_lost:
+            self.copies.lose("its recorder has ended" if has_ended else "its recorder takes too long")
+        try:
+            os.write(2, said.removesuffix(DONE))
+        except OSError:  # the host does not want to know
+            pass
+
+    def end_as(self, status: int) -> None:
+        """End this process as claude has ended: with its exit code, or by the same signal."""
+        code = os.waitstatus_to_exitcode(status)
+        if code < 0:
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # claude has dumped its own
+            if -code not in (self._signal.SIGKILL, self._signal.SIGSTOP):
+                self._signal.signal(-code, self._signal.SIG_DFL)
+            os.kill(os.getpid(), -code)
+            self._signal.pthread_sigmask(self._signal.SIG_UNBLOCK, [-code])
+            code = 128 - code
+        os._exit(code)
+
+
+def read_into(descriptor: int, room: memoryview) -> int:
+    """Read as `os.readv` does, also when the host has made the descriptor non-blocking. Raises `OSError`."""
+    while True:
+        try:
+            return os.readv(descriptor, (room,))
+        except BlockingIOError:
+            _wait_for(descriptor, writes=False)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write everything, also when the host has made the descriptor non-blocking. Raises `OSError` when the reader is gone."""
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(descriptor, view) :]
+        except BlockingIOError:
+            _wait_for(descriptor, writes=True)
+
+
+def _wait_for(descriptor: int, *, writes: bool) -> None:
+    """Wait until a non-blocking descriptor, which this process shares with the host, is ready, or its other end is gone."""
+    import select
+
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT if writes else select.POLLIN)
+    poll.poll()
+
+
+def _let_go(descriptor: int) -> None:
+    """Close a standard stream. Something else stands in its place, so that no other file gets its number."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, descriptor)
+    os.close(nothing)
+
+
+def _open_missing_streams() -> None:
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:  # the host has closed it: no pipe may get its number
+            _let_go(descriptor)
+
+
+def _widen(descriptor: int) -> None:
+    """Make the pipe as large as the system allows, where it has such a call."""
+    try:
+        import fcntl
+
+        if sys.platform == "linux":
+            fcntl.fcntl(descriptor, _F_SETPIPE_SZ, _PIPE_BYTES)
+    except (ImportError, OSError):  # a smaller one only makes more copies wait in memory
+        pass
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock the tape until its recorder has ended, so that a reader can wait for that. Return False when another recorder has it."""
+    try:
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):  # not every file system has locks; then a reader does not wait
+        pass
+    return True
+
+
+def resolve(program: str) -> str:
+    """Return the path of the program; a bare name is looked up on PATH."""
+    if os.sep in program:
+        return program
+    for directory in os.environ.get("PATH", "").split(os.pathsep):
+        path = os.path.join(directory, program)  # noqa: PTH118 - as above
+        if os.path.isabs(directory) and os.path.isfile(path) and os.access(path, os.X_OK):  # noqa: PTH113, PTH117 - as above
+            return path
+    return program
+
+
+def record(tape: str, argv: list[str], *, overwrite: bool = False, turn: int | None = None) -> int:
+    """Run `argv` as claude and record it at `tape`. It returns an exit code only when nothing was run; else the process ends with it.
+
+    `turn` is the number of the only turn to replace on a tape that is there.
+    """
+    parent, nested = _read_parent()
+    if parent == os.getppid() or nested >= _MOST_NESTED:
+        remark(
+            f"{argv[0]} is this recorder, not a claude. Name the real one: `record --as-claude {tape} -- /path/to/claude` [config.invalid]"
+        )
+        return EXIT_USAGE
+    argv = [resolve(argv[0]), *argv[1:]]
+    if _ASKS_ONLY & set(argv[1:2]) or (os.isatty(0) and os.isatty(1)):  # no conversation, or one with a person at a terminal
+        return _become(argv)
+    target = tape
+    if turn is not None:
+        if not os.path.isfile(tape):  # noqa: PTH113 - as above
+            remark(f"there is no tape {tape} whose turn {turn} could be recorded again; record all of it first [config.invalid]")
+            return EXIT_USAGE
+        folder, name = os.path.split(tape)
+        tape, overwrite = os.path.join(folder, f".{name}.{os.getpid()}.turn"), True  # noqa: PTH118 - as above
+    try:
+        tape, descriptor = open_tape(tape, overwrite=overwrite)
+    except OSError as error:
+        remark(f"the tape {tape} cannot be written: {error.strerror} [config.invalid]")
+        return EXIT_USAGE
+    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - as above
+    recorder = [sys.executable, "-P", os.path.join(here, "recorder.py"), tape, target, str(turn or 0)]  # noqa: PTH118 - as above
+    try:
+        tee = Tee(argv, descriptor, path=tape, recorder=recorder, passes_input=not os.isatty(0))
+    except OSError as error:
+        _remove(tape)
+        return _cannot_start(argv[0], error)
+    status = tee.run()
+    tee.finish(status)
+    tee.end_as(status)
+    return EXIT_USAGE  # never reached
+
+
+def _remove(tape: str) -> None:
+    """Remove a tape with nothing on it, which the recorder may have removed already."""
+    try:
+        os.unlink(tape)  # noqa: PTH108 - as above
+    except OSError:
+        pass
+
+
+def _read_parent() -> tuple[int, int]:
+    """Return the process id of the recorder that this process is inside of, and how many there are; zeros when there is none."""
+    pid, _, nested = os.environ.get(PARENT, "").partition(":")
+    return (int(pid), int(nested)) if pid.isdecimal() and nested.isdecimal() else (0, 0)
+
+
+def _folder() -> str:
+    """Return the working directory; nothing when it was removed."""
+    try:
+        return os.getcwd()  # noqa: PTH109 - as above
+    except OSError:
+        return ""
+
+
+def _become(argv: list[str]) -> int:
+    import signal
+
+    for name in _IGNORED_BY_PYTHON:
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+    try:
+        os.execv(argv[0], argv)  # noqa: S606 - it is the program that the host wants
+    except OSError as error:
+        return _cannot_start(argv[0], error)
+
+
+def _cannot_start(program: str, error: OSError) -> int:
+    remark(f"cannot start {program}: {error.strerror} [spawn.failed]")
+    return EXIT_NOT_FOUND if isinstance(error, FileNotFoundError) else EXIT_NOT_EXECUTABLE
+
+
+def main(words: list[str]) -> int:
+    """Read `[--force] [--turn N] TAPE -- CLAUDE [ARGUMENT]...`, which `TapeShelf` and `record --as-claude` have checked, and record."""
+    if not hasattr(os, "posix_spawn"):
+        remark("recording in place of claude needs a POSIX system [config.invalid]")
+        return EXIT_USAGE
+    _open_missing_streams()
+    split = words.index("--")
+    options, argv = words[:split], words[split + 1 :]
+    turn = int(options[options.index("--turn") + 1]) if "--turn" in options else None
+    return record(options[-1], argv, overwrite="--force" in options, turn=turn)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
