@@ -175,7 +175,6 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "testing.fake_codex_process.server": "The main part of the fake; its script runs it in a process of its own.",
     "testing.fake_codex_process.turns": "How steps are played; it changes with the steps.",
     "testing.stand_in.recorder": "It runs by its path, in a process of its own beside the tee, which imports no package.",
-    "testing.stand_in.tee": "It runs by its path, in a process of its own that imports next to nothing.",
     "testing.tape_script": "How a tape is written as a test; it changes with the mocks, the command with the command line.",
     "testing.store_conformance": "Public behind its door; the clauses of stores, which change with their contract.",
     "transports.forwarding": "Public behind its door; no transport imports it.",

@@ -43,6 +43,8 @@ WRITERS = {
     "testing/fake_codex_process/server.py": "`fake-codex-*`",
     "testing/fake_claude_process/stdio.py": "`fake-claude-*`",
     "testing/fake_program.py": "`fake-claude-*`",
+    "testing/stand_in/player.py": "`claude-tape-*`",
+    "testing/stand_in/tee.py": "`claude-transport record --as-claude`",
     "testing/tape_shelf.py": "`tapes/`",
     "transports/start_gate.py": "`StartGate(path)`",
     "transports/subprocess.py": "`claude-transport-*`",

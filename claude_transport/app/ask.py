@@ -35,7 +35,7 @@ from claude_transport.completion.classification import classify_result, with_add
 from claude_transport.completion.completion import Completion, partial_completion
 from claude_transport.completion.readiness import PreflightReport, find_config_dir, preflight
 from claude_transport.completion.resolution import AgentChoice, AgentKind
-from claude_transport.errors import ClaudeTransportError, CLINotFoundError, ConfigurationError, MissingResult
+from claude_transport.errors import ClaudeTransportError, CLINotFoundError, ConfigurationError, MissingResult, UsageError
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.one_shot import OneShot, query
 from claude_transport.printable import printable
@@ -77,7 +77,7 @@ def run_recorded(args: SimpleNamespace) -> int:
     from claude_transport.wrappers.recording import RecordingTransport
 
     if args.output is None:
-        raise ConfigurationError("record needs a place for the tape: give -o TAPE, or --as-claude TAPE", option="output")
+        raise UsageError("record needs a place for the tape. Give -o TAPE, or --as-claude TAPE.")
     if args.turn is not None:
         raise ConfigurationError("--turn replaces a turn of a tape: give it with --as-claude TAPE", option="turn")
     if args.prompts.count("-") > 1:

@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-ECHO = {  # what `scenario.ECHO` plays, when no turn was written for a prompt
+ECHO: dict[str, Any] = {  # what `scenario.ECHO` plays, when no turn was written for a prompt
     "step": "text",
     "text": "{{prompt}}",
     "chunks": None,

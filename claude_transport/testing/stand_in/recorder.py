@@ -91,9 +91,10 @@ class Recording:
 
     def __init__(self) -> None:
         self.claude: Claude | None = None
-        self.mark = ""
-        self.is_whole = self.was_killed = False
-        self.cut_bytes = 0
+        self.mark: str = ""
+        self.is_whole: bool = False
+        self.was_killed: bool = False
+        self.cut_bytes: int = 0
         """The size of the longest line of which only the beginning is on the tape."""
         self._start: float | None = None
         self._framers: dict[str, LineFramer] = {}

@@ -109,7 +109,8 @@ class Copies:
         self._lock = _thread.allocate_lock()
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
-        self.is_lost = False
+        self.is_lost: bool = False
+        self._is_closed = False
 
     @property
     def is_behind(self) -> bool:
@@ -130,7 +131,7 @@ class Copies:
                 self.lose("its recorder takes nothing")
             time.sleep(0.01)
         with self._lock:
-            if self.is_lost:
+            if self.is_lost or self._is_closed:
                 return
             is_first = not self._waiting
             self._waiting += (head, data) if data else (head,)
@@ -174,7 +175,9 @@ class Copies:
         remark(f"the tape {self._tape} is not complete: {why} [tape.incomplete]")
 
     def close(self) -> None:
+        """Close the pipe. What a host does later, when claude has ended, is on no tape."""
         with self._lock:
+            self._is_closed = True
             os.close(self._descriptor)
 
 
@@ -182,9 +185,9 @@ class Stream:
     """One direction: a thread reads from `source`, copies, and writes to `sink`."""
 
     def __init__(self, kind: str, source: int, sink: int, copies: Copies, wake: int) -> None:
-        self.is_over = False
-        self.is_writing = False
-        self.read_bytes = 0
+        self.is_over: bool = False
+        self.is_writing: bool = False
+        self.read_bytes: int = 0
         self._kind = kind
         self._source = source
         self._sink = sink
@@ -225,13 +228,13 @@ class Tee:
         self._wake_in, self._wake = os.pipe()
         os.set_blocking(self._wake_in, False)
         os.set_blocking(self._wake, False)
-        self.copies = Copies(self._start_recorder(recorder, tape), self._wake, tape=path)
+        self.copies: Copies = Copies(self._start_recorder(recorder, tape), self._wake, tape=path)
         os.close(tape)
         inputs, outputs, errors = os.pipe(), os.pipe(), os.pipe()
         _widen(outputs[1])
         self._mark = "" if MARK in os.environ else os.urandom(16).hex()
         self.copies.put("m", self._mark.encode())  # before there is a claude that could be left behind
-        self.child = self._start_claude(argv, inputs[0] if passes_input else None, outputs[1], errors[1])
+        self.child: int = self._start_claude(argv, inputs[0] if passes_input else None, outputs[1], errors[1])
         self._pass_signals()
         about = [str(self.child), _folder(), *argv]
         self.copies.put("c", "\0".join(about).encode("utf-8", "surrogateescape"))
