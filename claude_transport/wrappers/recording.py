@@ -58,6 +58,9 @@ _BESIDE_BYTES = 192
 _BATCH_BYTES = 2**20
 """Bytes of records that are put into one write; they are in memory twice meanwhile."""
 
+_NAMES_ALONE = frozenset({"env", "headers", "http_headers"})
+"""Options whose values may be secrets, whatever their names are."""
+
 _EXIT_PATIENCE = 1.0
 """Seconds for records that still wait when the interpreter ends or the file is dropped."""
 
@@ -314,7 +317,10 @@ class RecordingTransport(LineWrapper):
 
 
 def options_of(transport: TransportLike) -> dict[str, Any]:
-    """Return the options of a transport, or of the one below its wrappers, that differ from the defaults; functions by name."""
+    """Return the options of a transport, or of the one below its wrappers, that differ from the defaults; functions by name.
+
+    Of environments and headers, at any depth, it returns the names alone: any value may be a secret.
+    """
     inside: object = transport
     while isinstance(inside, TransportWrapper):
         inside = inside.transport
@@ -324,7 +330,18 @@ def options_of(transport: TransportLike) -> dict[str, Any]:
     default = type(options)()
     given = {name: value for name, value in msgspec.structs.asdict(options).items() if value != getattr(default, name)}
     plain = msgspec.to_builtins(given, str_keys=True, enc_hook=_by_name)
-    return plain if isinstance(plain, dict) else {}
+    return {name: _without_values(name, value) for name, value in plain.items()}
+
+
+def _without_values(name: str, value: object) -> object:
+    """Return `value` with the names alone of each environment and of all headers in it. `name` is the key under which `value` stands."""
+    if isinstance(value, dict):
+        if name in _NAMES_ALONE:
+            return sorted(value)
+        return {key: _without_values(key, inside) for key, inside in value.items()}
+    if isinstance(value, list):
+        return [_without_values("", inside) for inside in value]
+    return value
 
 
 def _by_name(value: object) -> str:

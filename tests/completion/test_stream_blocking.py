@@ -113,7 +113,8 @@ if sys.argv[1] == "complete":
 pieces = stream_sync("Talk.", transport="cli", options=options)
 print(next(pieces), flush=True)
 if sys.argv[1] == "stream":
-    next(pieces)
+    for piece in pieces:
+        pass
 """
 
 

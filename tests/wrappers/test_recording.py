@@ -34,7 +34,7 @@ from claude_transport.errors import (
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.protocol.expectation import ExpectationFailed
 from claude_transport.protocol.redaction import Redactor
-from claude_transport.protocol.tape import Tape, TapeHeader
+from claude_transport.protocol.tape import Tape, TapeHeader, read_start
 from claude_transport.streams.memory import memory_stream_pair
 from claude_transport.testing import FakeClaude, Scenario, steps
 from claude_transport.testing.conformance import run_conformance
@@ -145,6 +145,26 @@ def say_secrets(home: str) -> Scenario:
             ]
         ]
     )
+
+
+async def test_the_tape_names_variables_and_headers_and_has_no_value_of_them(
+    tmp_path: Path, fake_claude: Callable[..., FakeClaude]
+) -> None:
+    """Also where the name does not say that the value is a secret, and where the value looks like no secret."""
+    server = {"type": "http", "url": "http://127.0.0.1:9/mcp", "headers": {"X-Tenant": "zebra-one"}}
+    local = {"command": "true", "env": {"REALM": "zebra-two"}}
+    options = ClaudeOptions(env={"LAB": "zebra-three"}, mcp_servers={"far": server, "near": local}, model="haiku")
+    path = tmp_path / "tape.ndjson"
+    recorder = RecordingTransport(SubprocessTransport(options, command=fake_claude(Scenario.text("ok")).command), path)
+    await converse(recorder, "hi")
+    assert read_start(Tape.read(path)) == {
+        "options": {
+            "model": "haiku",
+            "env": ["LAB"],
+            "mcp_servers": {"far": {**server, "headers": ["X-Tenant"]}, "near": {**local, "env": ["REALM"]}},
+        }
+    }
+    assert b"zebra" not in path.read_bytes()
 
 
 async def test_secrets_in_options_messages_stderr_and_errors_are_never_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
