@@ -3,23 +3,40 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from program_process import Program
 from program_terminal import Terminal
+from warm_program import WarmProgram
 
 from claude_transport.testing.fake_claude import FakeClaude
 from claude_transport.testing.scenario import Scenario
 
 
+@pytest.fixture(scope="session")
+def warm() -> Iterator[Callable[[], WarmProgram] | None]:
+    """Returns the process that forks for each run of the program, which the first call starts; None where there are no such sockets."""
+    started: list[WarmProgram] = []
+
+    def start() -> WarmProgram:
+        if not started:
+            started.append(WarmProgram(Program(Path("/")).env))
+        return started[0]
+
+    yield start if sys.platform == "linux" else None
+    for each in started:
+        each.close()
+
+
 @pytest.fixture
-def program(tmp_path: Path) -> Program:
+def program(tmp_path: Path, warm: Callable[[], WarmProgram] | None) -> Program:
     """The program, with an empty home."""
     home = tmp_path / "home"
     home.mkdir()
-    return Program(home)
+    return Program(home, warm)
 
 
 @pytest.fixture

@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+from warm_program import WarmProgram
+
+_READ_AT_THE_START = {"PYTHONUTF8", "PYTHONIOENCODING", "PYTHONWARNINGS", "PYTHONSTARTUP", "LC_ALL", "LC_CTYPE"}
+"""Variables that the interpreter reads when it starts, and not later."""
 
 PATIENCE = 60.0  # seconds; never reached unless something is broken
 
 
 class Program:
-    """Starts `python -m claude_transport`, with every warning an error."""
+    """Starts `python -m claude_transport`, with every warning an error. With `warm`, a run is a fork of a process that has its imports."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, warm: Callable[[], WarmProgram] | None = None) -> None:
+        self._warm = warm
         self.env = {"PATH": "/usr/bin:/bin", "HOME": str(home), "LANG": "C.UTF-8", "TERM": "xterm-256color"}
         package_root = os.environ.get("PYTHONPATH")
         if package_root:
@@ -37,11 +43,14 @@ class Program:
         without: Sequence[str] = (),
     ) -> subprocess.CompletedProcess[bytes]:
         """Run it to its end, with pipes on every stream."""
+        everything = {**self.env, **(env or {})}
+        if self._warm is not None and not without and not _READ_AT_THE_START & everything.keys():
+            return self._warm().run(arguments, stdin=stdin, env=everything, cwd=cwd, timeout=PATIENCE)
         return subprocess.run(
             self.argv(*arguments, without=without),
             input=stdin,
             capture_output=True,
-            env={**self.env, **(env or {})},
+            env=everything,
             cwd=cwd,
             timeout=PATIENCE,
             check=False,
