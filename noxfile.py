@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import tomllib
 import urllib.error
 import urllib.request
@@ -24,7 +25,7 @@ import nox
 
 nox.needs_version = ">=2025.5"
 # The fastest answers come first. The tests come last, so that the summary of pytest ends the output.
-nox.options.sessions = ["lint", "types", "docs", "fuzz", "e2e", "e2e_old", "tests"]
+nox.options.sessions = ["lint", "types", "docs", "fuzz", "mutants_of_changes", "e2e", "e2e_old", "tests"]
 nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.reuse_existing_virtualenvs = True
 nox.options.error_on_missing_interpreters = False  # `tests_all` covers the installed Pythons, also where CI is set
@@ -425,6 +426,24 @@ def fuzz(session: nox.Session) -> None:
     install(session, "fuzz")
     kept = f"-artifact_prefix={session.create_tmp()}/"
     session.run("python", "tests/fuzz/fuzz_framing.py", "-max_total_time=20", "-max_len=4096", "-timeout=10", kept, *session.posargs)
+
+
+@nox.session(venv_backend="none", requires=["checks"], default=False)
+def mutants(session: nox.Session) -> None:
+    """Break the package in 400 small ways, and see whether a test notices; `-- PATH…` for some files, `-- --seed 2` for others."""
+    run_mutants(session, *(session.posargs or ["--least", "92"]))
+
+
+@nox.session(venv_backend="none", requires=["checks"])
+def mutants_of_changes(session: nox.Session) -> None:
+    """The same with what the last commits changed, in two minutes at most. It shows what survives, and fails for nothing."""
+    run_mutants(session, "--changed", "--seconds", "80", "--sample", "40")
+
+
+def run_mutants(session: nox.Session, *arguments: str) -> None:
+    """Run the script, with its copies outside of the repository."""
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        run(session, "python", "tests/mutants/run_mutants.py", "--folder", folder, *arguments)
 
 
 # A CPython for Windows, and what the tests need of other packages there: uploads of third parties, which are fetched and never committed.

@@ -7,6 +7,7 @@ it ends as the interpreter ends. Tests of the start itself, and of the streams o
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import os
 import signal
@@ -16,6 +17,18 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+WARM = (
+    "anthropic",
+    "anyio._backends._asyncio",
+    "anyio._backends._trio",
+    "rich.console",
+    "claude_transport.app.ask",
+    "claude_transport.app.doctor",
+    "claude_transport.app.main",
+    "claude_transport.completion",
+    "claude_transport.testing.fake_messages_api",
+)
 
 _MOST = 2**20
 """Bytes of one request."""
@@ -118,15 +131,8 @@ def report(descriptor: int, streams: Sequence[int]) -> None:
 
 def warm() -> None:
     """Import what most runs need."""
-    import anthropic  # noqa: F401
-    import anyio._backends._asyncio
-    import anyio._backends._trio
-    import rich.console
-
-    import claude_transport.app.ask
-    import claude_transport.app.doctor
-    import claude_transport.completion
-    import claude_transport.testing.fake_messages_api
+    for name in WARM:
+        importlib.import_module(name)
 
 
 if __name__ == "__main__":

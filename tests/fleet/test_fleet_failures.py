@@ -228,12 +228,13 @@ async def test_a_replica_that_takes_over_without_the_last_writes_is_filled_again
                 assert await talk(transport, upto=3000, disturb=disturb) == numbered(range(3000))
 
 
-async def test_two_hundred_cuts_at_seeded_places_cost_no_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("many", [60, pytest.param(200, marks=pytest.mark.nightly)])
+async def test_cuts_at_seeded_places_cost_no_line(tmp_path: Path, many: int) -> None:
     seeded = random.Random(20)
 
     def cut_next(cuts: int) -> Cut | None:
         up, down = seeded.randrange(200, 12_000), seeded.randrange(200, 12_000)
-        return Cut(up=up, down=down if cuts % 3 else None, hard=bool(cuts % 2)) if cuts < 100 else None
+        return Cut(up=up, down=down if cuts % 3 else None, hard=bool(cuts % 2)) if cuts < many / 2 else None
 
     async def nothing(_: int) -> None:
         pass
@@ -244,7 +245,7 @@ async def test_two_hundred_cuts_at_seeded_places_cost_no_line(tmp_path: Path) ->
             worker = FleetWorker(far.url.replace("tcp://", "redis://"), command=ECHO)
             async with serving(worker), FleetTransport(near.url.replace("tcp://", "redis://")) as transport:
                 upto = 0
-                while near.cuts + far.cuts < 200:
+                while near.cuts + far.cuts < many:
                     got = await talk_on(transport, first=upto, count=2000)
                     assert got == numbered(range(upto, upto + 2000))
                     upto += 2000

@@ -84,7 +84,7 @@ def test_ajv_and_we_judge_every_recorded_line_alike(ajv: list[str], start: str) 
     assert sum(theirs) > len(cases) - 40  # the lines that the recording host got wrong on purpose
 
 
-@pytest.mark.parametrize("start", [OLDEST, NEWEST])
+@pytest.mark.parametrize("start", [pytest.param(OLDEST, marks=pytest.mark.nightly), NEWEST])
 def test_ajv_and_we_judge_two_thousand_mutants_alike(ajv: list[str], start: str) -> None:
     cases = mutants(recorded_cases(), MUTANTS)
     theirs, ours = verdicts_of_ajv(ajv, start, cases), our_verdicts(start, cases)

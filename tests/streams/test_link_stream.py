@@ -59,7 +59,7 @@ async def read_all(transport: Transport) -> list[bytes]:
 # Cut connections.
 
 
-@pytest.mark.parametrize("longest", [3, 8, 20])
+@pytest.mark.parametrize("longest", [pytest.param(3, marks=pytest.mark.nightly), 8, pytest.param(20, marks=pytest.mark.nightly)])
 async def test_a_thousand_cuts_later_every_line_has_arrived_once_and_in_order_both_ways(longest: int) -> None:
     cuts = 340
     door = CuttingDoor(cuts=cuts, seed=longest, frames=lambda source: source.randrange(1, longest + 1))

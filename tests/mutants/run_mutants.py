@@ -1,0 +1,208 @@
+"""Break the package in small ways and see whether a test notices: `python tests/mutants/run_mutants.py --folder FOLDER [PATH…]`.
+
+A seed draws a sample of the mutants of each room. Each is put into a copy of the repository in FOLDER, never into the working tree. There
+the tests run that run its line, and when none of them fails, all tests of the room. What survives is printed as a diff. `rooms.toml` says
+which tests belong to which files, and `known.toml` which survivors nobody can notice, with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import os
+import queue
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import coverage
+from mutations import Mutant, mutants_of
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+ROOMS: dict[str, dict[str, list[str]]] = tomllib.loads((HERE / "rooms.toml").read_text("utf-8"))
+KNOWN: dict[str, str] = tomllib.loads((HERE / "known.toml").read_text("utf-8"))["known"]
+MOST_TESTS = 40
+"""Test functions of the first look."""
+
+
+@dataclass
+class Room:
+    """The files of a room, its tests, and what was measured of them: seconds, those that fail without a mutant, and who runs which line."""
+
+    name: str
+    files: list[str]
+    tests: list[str]
+    seconds: dict[str, float] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
+    lines: coverage.CoverageData = field(default_factory=lambda: coverage.CoverageData(no_disk=True))
+
+    def tests_of(self, mutant: Mutant, measured_in: Path) -> list[str]:
+        """Return the tests that run the line of a mutant: first those of a file with a name like its own, then the quick ones."""
+        by_line = self.lines.contexts_by_lineno(str(measured_in / mutant.path))
+        run = range(mutant.line, mutant.line + mutant.before.count("\n") + 1)
+        names = {name for line in run for name in by_line.get(line, ()) if name} - set(self.failed)
+        stem = Path(mutant.path).stem
+        return sorted(names, key=lambda name: (stem not in name, self.seconds.get(name, 0), name))[:MOST_TESTS]
+
+
+def main() -> int:
+    """Run the mutants that the command line asks for. Return 1 when too many of a room survive that are not known."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("paths", nargs="*", help="folders of the package, or files, of which only the tests run that import them")
+    parser.add_argument("--folder", type=Path, required=True, help="where the copies are made")
+    parser.add_argument("--seed", default="1", help="another seed draws another sample")
+    parser.add_argument("--sample", type=int, default=400, help="mutants, as many in each room")
+    parser.add_argument("--changed", action="store_true", help="only files that commits of the last two days changed")
+    parser.add_argument("--seconds", type=float, default=1e9, help="when to stop")
+    parser.add_argument("--narrow", action="store_true", help="only the tests that run the line: quick, but a survivor may be none")
+    parser.add_argument("--least", type=float, default=0.0, help="percent of each room that must be killed, or known")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    arguments = parser.parse_args()
+    deadline = time.monotonic() + arguments.seconds
+    wanted = [path.rstrip("/") for path in (changed_files() if arguments.changed else arguments.paths or ["claude_transport"])]
+    is_narrow = arguments.changed or all(path.endswith(".py") for path in wanted)
+    rooms = [room for room in (room_of(name, wanted, is_narrow=is_narrow) for name in ROOMS) if room.files]
+    copies = [copy_of(arguments.folder.resolve() / f"copy{number}") for number in range(arguments.jobs)]
+    table, is_enough = ["| room | mutants | killed | known | alive |", "| --- | --- | --- | --- | --- |"], True
+    for room in rooms:
+        measure(room, copies[0], deadline)
+        pool = sorted((mutant for path in room.files for mutant in mutants_of(ROOT, path)), key=lambda each: each.key)
+        chosen = drawn(pool, max(1, arguments.sample // len(rooms)), f"{arguments.seed} {room.name}")
+        verdicts = run_all(room, chosen, copies, deadline, narrow=arguments.narrow or arguments.changed)
+        survivors = [mutant for mutant, killer in verdicts.items() if killer is None]
+        unknown = [mutant for mutant in survivors if mutant.key not in KNOWN]
+        print(*map(diff_of, unknown), sep="\n")
+        numbers = (len(verdicts), len(verdicts) - len(survivors), len(survivors) - len(unknown), len(unknown))
+        table.append(f"| {room.name} | {' | '.join(map(str, numbers))} |")
+        is_enough &= 100 * len(unknown) <= (100 - arguments.least) * len(verdicts)
+    print("", *table, sep="\n")
+    return 0 if is_enough else 1
+
+
+def changed_files() -> list[str]:
+    """Return the files of the package that the commits of the last two days changed."""
+    git = ["git", "log", "--since=2 days ago", "--name-only", "--format=", "--", "claude_transport"]
+    return sorted(set(subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()))
+
+
+def room_of(name: str, wanted: list[str], *, is_narrow: bool) -> Room:
+    """Return a room with those of its files that are wanted, and all its tests; when it is narrow, with the tests that import the files."""
+    found = sorted(str(path.relative_to(ROOT)) for pattern in ROOMS[name]["files"] for path in ROOT.glob(pattern))
+    files = [path for path in found if any(path == each or path.startswith(f"{each}/") for each in wanted)]
+    modules = [path.removesuffix(".py").replace("/", ".") for path in files]
+    folders = [ROOT / each for each in ROOMS[name]["tests"]]
+    tests = [path for folder in folders for path in ([folder] if folder.is_file() else sorted(folder.rglob("test_*.py")))]
+    importing = [path for path in tests if is_narrow and any(f"{each} " in path.read_text("utf-8") for each in modules)]
+    return Room(name, files, [str(path.relative_to(ROOT)) for path in importing or tests])
+
+
+def copy_of(folder: Path) -> Path:
+    """Make a copy of the files that git knows or would add, as they are in the working tree."""
+    shutil.rmtree(folder, ignore_errors=True)
+    git = ["git", "ls-files", "-z", "-co", "--exclude-standard"]
+    for name in subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0"):
+        if name and (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    return folder
+
+
+def measure(room: Room, copy: Path, deadline: float) -> None:
+    """Run the tests of a room once, and note which of them runs which line."""
+    base, notes, settings = (copy.parent / f"{room.name}.{ending}" for ending in ("coverage", "json", "ini"))
+    for path in (base, notes):
+        path.unlink(missing_ok=True)
+    settings.write_text(f"[run]\nsource = {copy / 'claude_transport'}\ndata_file = {base}\n", "utf-8")
+    command = ["coverage", "run", f"--rcfile={settings}", "-m", "pytest", "-p", "contexts", "-o", "faulthandler_timeout=0"]
+    run_tests(copy, [*command, *room.tests], seconds=max(deadline - time.monotonic(), 60.0) / 2, notes=notes)
+    if notes.exists() and base.exists():
+        noted = json.loads(notes.read_text("utf-8"))
+        room.seconds, room.failed = noted["seconds"], noted["failed"]
+        room.lines = coverage.CoverageData(str(base))
+        room.lines.read()
+    print(f"{room.name}: {len(room.seconds)} tests, {sum(room.seconds.values()):.0f} s, failing by themselves: {room.failed}", flush=True)
+
+
+def drawn(pool: list[Mutant], count: int, seed: str) -> list[Mutant]:
+    """Draw a sample that has each kind as often as the others, as long as there are enough of it."""
+    by_kind: dict[str, list[Mutant]] = {}
+    for mutant in pool:
+        by_kind.setdefault(mutant.kind, []).append(mutant)
+    for name, mutants in by_kind.items():
+        random.Random(f"{seed} {name}").shuffle(mutants)
+    return [mutants[number] for number in range(len(pool)) for mutants in by_kind.values() if number < len(mutants)][:count]
+
+
+def run_all(room: Room, mutants: list[Mutant], copies: list[Path], deadline: float, *, narrow: bool) -> dict[Mutant, str | None]:
+    """Run mutants in all copies at once, until the deadline. Return what killed each; None when it survived."""
+    waiting: queue.SimpleQueue[Mutant] = queue.SimpleQueue()
+    for mutant in mutants:
+        waiting.put(mutant)
+    verdicts: dict[Mutant, str | None] = {}
+
+    def work(copy: Path) -> None:
+        while time.monotonic() < deadline and not waiting.empty():
+            mutant = waiting.get()
+            verdicts[mutant] = run_one(room, mutant, copy, measured_in=copies[0], narrow=narrow)
+            print(f"  {room.name} {mutant.path}:{mutant.line} {mutant.kind}: {verdicts[mutant] or 'SURVIVED'}", flush=True)
+
+    workers = [threading.Thread(target=work, args=(copy,)) for copy in copies]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return verdicts
+
+
+def run_one(room: Room, mutant: Mutant, copy: Path, *, measured_in: Path, narrow: bool) -> str | None:
+    """Put a mutant into a copy, run its tests, and put the file right again. Return what killed it."""
+    target, source = copy / mutant.path, (copy / mutant.path).read_bytes()
+    target.write_bytes(mutant.applied(source))
+    try:
+        near = room.tests_of(mutant, measured_in)
+        everything = [*room.tests, *(word for name in room.failed for word in ("--deselect", name))]
+        for tests in filter(None, [near] if narrow and near else [near, everything]):
+            usual = sum(room.seconds.get(name, 0) for name in tests) or sum(room.seconds.values())
+            code = run_tests(copy, ["pytest", "-x", *tests], seconds=30 + 4 * usual)
+            if code != 0:
+                return "time" if code < 0 else "failed" if code == 1 else f"pytest ended with {code}"
+        return None
+    finally:
+        target.write_bytes(source)
+
+
+def run_tests(copy: Path, command: list[str], *, seconds: float, notes: Path | None = None) -> int:
+    """Run pytest in a copy. Return its exit code; a negative one when the time was over."""
+    options = ["-q", "-p", "no:cacheprovider", "-m", "not e2e and not nightly", "--hypothesis-profile=quick"]
+    own = {"PYTHONPATH": f"{copy}:{copy / 'tests' / 'mutants'}", "PYTHONDONTWRITEBYTECODE": "1", "MUTANTS_NOTES": str(notes or "")}
+    quiet = subprocess.DEVNULL
+    words = [sys.executable, "-m", *command, *options]
+    env = {**os.environ, **own}
+    with subprocess.Popen(words, cwd=copy, env=env, start_new_session=True, stdin=quiet, stdout=quiet, stderr=quiet) as run:
+        try:
+            return run.wait(seconds)
+        except BaseException as error:
+            os.killpg(run.pid, signal.SIGKILL)
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            return -run.wait()
+
+
+def diff_of(mutant: Mutant) -> str:
+    """Return a mutant as a unified diff, with its key for `known.toml`."""
+    source = (ROOT / mutant.path).read_bytes()
+    old, new = (text.decode().splitlines(keepends=True) for text in (source, mutant.applied(source)))
+    return f"# {mutant.key}\n" + "".join(difflib.unified_diff(old, new, mutant.path, mutant.path, n=2))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

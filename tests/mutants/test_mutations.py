@@ -1,0 +1,84 @@
+"""The mutants are what they say, and every file that is guarded belongs to one room."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from mutations import mutants_of
+
+ROOT = Path(__file__).parent.parent.parent
+ROOMS = tomllib.loads((Path(__file__).parent / "rooms.toml").read_text("utf-8"))
+
+SOURCE = """
+LONGEST_BYTES = 2**20
+def f(x, y):
+    \"\"\"A docstring.\"\"\"
+    if x and y:
+        x.go()
+    try:
+        x.seen = redact(y)[:9]
+    except OSError:
+        x.stop()
+    finally:
+        y.close()
+    logger.info("not one")
+    wait(timeout=x)
+    raise ValueError("no")
+"""
+
+MADE = [
+    ("bound", "2**20", "10**9"),
+    ("bound", "9", "10**9"),
+    ("bound", "x", "10**9"),
+    ("condition", "x", "True"),
+    ("condition", "x and y", "(not (x and y))"),
+    ("condition", "y", "True"),
+    ("error", "ValueError", "(lambda *a, **k: Exception(*a))"),
+    ("except", "x.stop()", "pass"),
+    ("finally", "y.close()", "pass"),
+    ("mask", "redact(y)", "(y)"),
+    ("statement", 'raise ValueError("no")', "pass"),
+    ("statement", "wait(timeout=x)", "pass"),
+    ("statement", "x.go()", "pass"),
+    ("statement", "x.seen = redact(y)[:9]", "pass"),
+]
+
+
+def test_each_kind_of_mistake_is_made_where_it_can_be(tmp_path: Path) -> None:
+    (tmp_path / "module.py").write_text(SOURCE, "utf-8")
+    made = {(each.kind, each.before, each.after) for each in mutants_of(tmp_path, "module.py")}
+    assert sorted(made) == MADE
+
+
+def test_a_mutant_changes_its_text_and_nothing_else(tmp_path: Path) -> None:
+    """Also after characters of several bytes."""
+    source = 'TEXT = "äöü"; MOST = 5\nprint(TEXT)\n'
+    (tmp_path / "module.py").write_text(source, "utf-8")
+    bound, statement = mutants_of(tmp_path, "module.py")
+    assert bound.applied(source.encode()).decode() == 'TEXT = "äöü"; MOST = 10**9\nprint(TEXT)\n'
+    assert statement.applied(source.encode()).decode() == 'TEXT = "äöü"; MOST = 5\npass\n'
+    assert statement.key == "module.py | statement | print(TEXT) -> pass"
+
+
+@pytest.mark.parametrize("name", ROOMS)
+def test_the_files_and_the_tests_of_a_room_are_there(name: str) -> None:
+    assert [pattern for pattern in ROOMS[name]["files"] if not [*ROOT.glob(pattern)]] == []
+    assert [path for path in ROOMS[name]["tests"] if not (ROOT / path).exists()] == []
+
+
+def test_no_file_is_in_two_rooms_except_where_a_wing_has_its_own() -> None:
+    found = [path for name, room in ROOMS.items() for pattern in room["files"] for path in ROOT.glob(pattern)]
+    assert {path.name for path in found if found.count(path) > 1} == {"fleet.py"}
+
+
+def test_contributing_shows_the_rooms() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    rows = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("| ")}
+    for name, room in ROOMS.items():
+        texts = [
+            *(path.removeprefix("claude_transport/") for path in room["files"]),
+            *(each for each in room["tests"] if each[-3:] != ".py"),
+        ]
+        assert [text for text in texts if f"`{text}`" not in rows[name]] == []
