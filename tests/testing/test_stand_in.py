@@ -221,6 +221,26 @@ def test_a_recorder_that_is_killed_costs_the_tape_and_not_the_conversation(play:
         assert host.returncode == 0
 
 
+def test_what_a_host_does_after_the_end_of_claude_is_on_no_tape_and_in_no_other_file(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The pipe to the recorder is closed then, and its number may belong to a file that was opened since."""
+    wake_in, wake = os.pipe()
+    recorder_end, to_recorder = os.pipe()
+    copies = tee.Copies(to_recorder, wake, tape=str(tmp_path / "tape.ndjson"))
+    copies.put("o", b"the last word of claude\n")
+    copies.close()
+    other = os.open(tmp_path / "other", os.O_RDWR | os.O_CREAT)
+    assert other == to_recorder
+    copies.put("i", b"late\n")
+    copies.put("e", b"")
+    assert os.read(recorder_end, 1000).endswith(b"the last word of claude\n")
+    assert (copies.is_lost, capfd.readouterr().err, os.read(other, 1)) == (False, "", b"")
+    assert (tmp_path / "other").read_bytes() == b""
+    for descriptor in (wake_in, wake, recorder_end, other):
+        os.close(descriptor)
+
+
 def test_a_tee_that_is_its_own_claude_says_so(tmp_path: Path) -> None:
     tape = tmp_path / "tape.ndjson"
     script = tmp_path / "claude"
