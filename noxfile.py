@@ -411,10 +411,13 @@ def faults(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def ports(session: nox.Session) -> None:
-    """The tests of packages of the index over our ports of their plumbing, and their main path on the real CLI; `-- NAME` for one."""
+    """The tests of packages of the index over our ports of their plumbing, and their main path on the real CLI; `-- NAME` for one.
+
+    For packages in `suites.toml`: our rewritten cases over their code.
+    """
     install(session, "test")
-    packages = tomllib.loads(Path("tests/ports/ports.toml").read_text("utf-8"))
-    session.install("pip", *sorted({need for package in packages.values() for need in package["needs"]}))
+    files = [tomllib.loads(Path("tests/ports", name).read_text("utf-8")) for name in ("ports.toml", "suites.toml")]
+    session.install("pip", *sorted({need for packages in files for package in packages.values() for need in package["needs"]}))
     session.run("python", "tests/ports/run_ports.py", str(session.cache_dir.resolve() / "ports"), *session.posargs)
 
 
