@@ -290,7 +290,8 @@ class _Content(BaseStep, frozen=True):
 class Assistant(_Content, frozen=True, tag="assistant", kw_only=True):
     """Send one API message with these content blocks, each in its own `assistant` frame. Every frame gets the keys of `extra`.
 
-    A text is one block.
+    A text is one block. With `--include-partial-messages` in argv the blocks are streamed first, except those of the model `<synthetic>`,
+    by which the CLI marks its own messages about errors.
     """
 
     filled: ClassVar[tuple[str, ...]] = ("content", "extra")
@@ -313,7 +314,7 @@ class ToolUse(_Tool, frozen=True, tag="tool_use", kw_only=True):
 
     A tool of an in-process MCP server of the host (`mcp__server__tool`) is really called, over the control channel, and `output` is not
     used. No other tool really runs: `output` is the result, or, with `is_error`, the error. The tool `Agent` is a subagent: it plays
-    `steps`, and its result is its last text.
+    `steps`, and its result is its last text. With `--include-partial-messages` in argv the call is streamed first.
     """
 
     filled: ClassVar[tuple[str, ...]] = ("input", "output")

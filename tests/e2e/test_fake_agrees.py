@@ -28,6 +28,8 @@ COMMAND = {"command": "echo hi > f; cat f", "description": "d"}
 BASH = replies.tool_use("Bash", COMMAND)
 PLAYED = steps.ToolUse("Bash", COMMAND, output="hi")
 ALLOWED = {"allowed_tools": ["Bash"]}
+PARTIAL = {**ALLOWED, "include_partial_messages": True}
+THOUGHT = {"type": "thinking", "thinking": "Let me think.", "signature": "ZmFrZQ=="}
 DENY = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "deny", "permissionDecisionReason": "No way."}}
 ASK = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "ask", "permissionDecisionReason": "Better ask."}}
 ALLOW = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "allow"}}
@@ -85,6 +87,18 @@ MCP_MATCHERS = ["mcp__s", "mcp__s__greet", "mcp__.*", "greet", "s__gr.e"]
 CASES = {
     "two prompts": Case(["One.", "Two."], ["One.", "Two."], ("assistant", "Two."), prompts=("First", "Second")),
     "an allowed tool": Case([BASH, "Done."], [[PLAYED, "Done."]], ("user", "hi"), options=ALLOWED),
+    "a streamed tool call": Case(
+        [BASH, "Done."],
+        [[PLAYED, "Done."]],
+        ("streams", "content_block_start", 0, {"type": "tool_use", "name": "Bash", "input": {}}),
+        options=PARTIAL,
+    ),
+    "streamed thinking": Case(
+        [replies.message(replies.thinking_block("Let me think."), replies.text_block("Done."))],
+        [[steps.Assistant([THOUGHT, {"type": "text", "text": "Done."}])]],
+        ("streams", "content_block_delta", 0, {"type": "thinking_delta", "thinking": "Let me think."}),
+        options=PARTIAL,
+    ),
     "a question, allowed": Case([BASH, "Done."], [[PLAYED, "Done."]], ("asks", "Bash", COMMAND, None, False)),
     "a question, denied": Case([BASH, "Done."], [[PLAYED, "Done."]], ("user", "error: No."), two("PostToolBatch"), (ct.Deny("No."),)),
     "a question, answered with another input": Case(
@@ -340,7 +354,8 @@ def _question(frame: dict[str, Any]) -> Any:
 def _said(frame: dict[str, Any]) -> Any:
     (block,) = frame["message"]["content"]
     inside = ("in a subagent",) if frame.get("parent_tool_use_id") else ()
-    return "assistant", block["text"] if block["type"] == "text" else (block["name"], block["input"]), *inside
+    kind = block["type"]
+    return "assistant", (block["name"], block["input"]) if kind == "tool_use" else block[kind], *inside
 
 
 def _heard(frame: dict[str, Any]) -> Any:
@@ -351,6 +366,12 @@ def _heard(frame: dict[str, Any]) -> Any:
     if "[Subagent hand-back]" in text or text == "Sub done.":
         text = "what the subagent said: Sub done." if "Sub done." in text else text
     return "user", f"{'error: ' if block.get('is_error') else ''}{text}", *inside
+
+
+def _streamed(frame: dict[str, Any]) -> Any:
+    event = frame["event"]
+    about = event.get("content_block") or event.get("delta") or {}
+    return "streams", event["type"], event.get("index"), {name: value for name, value in about.items() if name not in ("id", "caller")}
 
 
 def _ended(frame: dict[str, Any]) -> Any:
@@ -369,6 +390,7 @@ READERS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "control_cancel_request": lambda frame: ("withdraws",),
     "assistant": _said,
     "user": _heard,
+    "stream_event": _streamed,
     "result": _ended,
     "init": _begun,
     "informational": lambda frame: ("informs", frame["content"]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import payloads
-from .stage import STREAM_CLOSED
+from .stage import STREAM_CLOSED, encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from .stage import Stage, TurnAborted
 
 START_USAGE = {"input_tokens": 12, "output_tokens": 1, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
+SYNTHETIC = (
+    "<synthetic>"  # the model of messages that the CLI writes itself, such as those about errors of the API; it streams none of them
+)
 DELTA_CHARACTERS = 8  # the size of the text deltas in recording 03
 PLAIN_RESULT: dict[str, Any] = {  # what `steps.Result()` is, as a test compares
     "step": "result",
@@ -53,7 +56,7 @@ def new_message(stage: Stage) -> None:
         stage.turn.model_calls += 1
 
 
-def begin_message(stage: Stage) -> None:
+def begin_message(stage: Stage, model: str | None = None) -> None:
     """Start a new API call; with partial messages, also send `system/status` and `message_start` (recording 03)."""
     new_message(stage)
     if stage.partial and stage.agent is None:
@@ -61,7 +64,7 @@ def begin_message(stage: Stage) -> None:
         stage.emit(
             {"type": "system", "subtype": "status", "status": "requesting", **({"user_message_uuids": list(uuids)} if uuids else {})}
         )
-        event = {"type": "message_start", "message": _api_message(stage, [])}
+        event = {"type": "message_start", "message": _api_message(stage, [], model)}
         marks = stage.turn.marks("stream_event") if stage.turn is not None else {}
         _stream(stage, event, ttft_ms=10, thinking_display="updates", **marks)
 
@@ -88,6 +91,38 @@ def say_block(stage: Stage, block: dict[str, Any], *, model: str | None = None, 
         "request_id": "req_fake",
     }
     stage.emit({**frame, **marks, **extra})
+
+
+def say_streamed(stage: Stage, block: dict[str, Any], *, index: int = 0, model: str | None = None, **extra: Any) -> None:
+    """Send one block; with partial messages, also the events of its stream, as in recording 03."""
+    begun, deltas = _pieces(block)
+    _stream(stage, {"type": "content_block_start", "index": index, "content_block": begun}, **_display(begun))
+    for delta in deltas:
+        _stream(stage, {"type": "content_block_delta", "index": index, "delta": delta}, **_display(delta))
+    # the whole block comes before its own stop event, docs/reference/protocol.md#partial-messages
+    say_block(stage, block, model=model, **extra)
+    _stream(stage, {"type": "content_block_stop", "index": index})
+
+
+def _pieces(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return how a block begins in a stream, and what is added to it."""
+    kind = block.get("type")
+    if kind == "text":
+        return {"type": "text", "text": ""}, [{"type": "text_delta", "text": piece} for piece in cut(block.get("text", ""))]
+    if kind == "thinking":
+        thought = {"type": "thinking_delta", "thinking": block.get("thinking", "")}
+        signed = {"type": "signature_delta", "signature": block.get("signature", "")}
+        return {"type": "thinking", "thinking": "", "signature": ""}, [thought, signed]
+    if kind == "tool_use":
+        written = encode(block.get("input", {})).decode().strip()
+        half = len(written) // 2
+        pieces = ("", written[:half], written[half:])  # the API begins with an empty one
+        return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
+    return block, []
+
+
+def _display(piece: dict[str, Any]) -> dict[str, Any]:
+    return {"thinking_display": "updates"} if piece.get("type") in ("thinking", "thinking_delta") else {}
 
 
 def say_text(stage: Stage, step: dict[str, Any]) -> None:
@@ -117,7 +152,7 @@ def say_text(stage: Stage, step: dict[str, Any]) -> None:
     end_message(stage, "end_turn")
 
 
-def cut(text: str, *, by_word: bool) -> list[str]:
+def cut(text: str, *, by_word: bool = False) -> list[str]:
     """Cut the text into pieces: words, or `DELTA_CHARACTERS` each."""
     if not by_word:
         return [text[start : start + DELTA_CHARACTERS] for start in range(0, len(text), DELTA_CHARACTERS)]
@@ -126,11 +161,22 @@ def cut(text: str, *, by_word: bool) -> list[str]:
 
 
 def say_assistant(stage: Stage, step: dict[str, Any]) -> None:
-    new_message(stage)
-    for block in stage.fill(step["content"], kind=list, field="content"):
+    model, extra, used = step["model"], stage.fill(step["extra"]), False
+    streams = model != SYNTHETIC
+    if streams:
+        begin_message(stage, model)
+    else:
+        new_message(stage)
+    for index, block in enumerate(stage.fill(step["content"], kind=list, field="content")):
+        used = used or block.get("type") == "tool_use"
         if block.get("type") == "text" and stage.turn is not None:
             stage.turn.text = block.get("text", "")
-        say_block(stage, block, model=step["model"], **stage.fill(step["extra"]))
+        if streams:
+            say_streamed(stage, block, index=index, model=model, **extra)
+        else:
+            say_block(stage, block, model=model, **extra)
+    if streams:
+        end_message(stage, "tool_use" if used else "end_turn")
 
 
 def say_tool_result(

@@ -6,7 +6,7 @@ from .hooks import NOBODY_TO_ASK, Verdict, ask_hooks, call_hooks, hear, tell_not
 from .mcp import server_of
 from .permissions import DONT_ASK, INTERACTIVE
 from .registered import matches
-from .speech import begin_message, end_message, say_block, say_tool_result
+from .speech import begin_message, end_message, say_streamed, say_tool_result
 from .stage import STREAM_CLOSED, TurnAborted, TurnStopped
 
 TYPE_CHECKING = False
@@ -76,7 +76,7 @@ def use_tool(stage: Stage, step: dict[str, Any], play: Play) -> None:
     found = server_of(stage, step["name"])
     call = Call(stage, step, found[0].name if found is not None else None)
     begin_message(stage)
-    say_block(stage, {"type": "tool_use", "id": call.id, "name": call.name, "input": call.input})
+    say_streamed(stage, {"type": "tool_use", "id": call.id, "name": call.name, "input": call.input})
     end_message(stage, "tool_use")
     missing = _missing(stage, call)
     if missing:
