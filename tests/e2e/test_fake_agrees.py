@@ -33,6 +33,7 @@ THOUGHT = {"type": "thinking", "thinking": "Let me think.", "signature": "ZmFrZQ
 DENY = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "deny", "permissionDecisionReason": "No way."}}
 ASK = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "ask", "permissionDecisionReason": "Better ask."}}
 ALLOW = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "allow"}}
+DEFER = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "defer"}}
 CHANGED = {"command": "echo changed", "description": "d"}
 ALLOW_CHANGED = {"hookSpecificOutput": {**ALLOW["hookSpecificOutput"], "updatedInput": CHANGED}}
 ALLOW_OTHER = {"hookSpecificOutput": {**ALLOW["hookSpecificOutput"], "updatedInput": {**CHANGED, "command": "echo other"}}}
@@ -87,6 +88,16 @@ MCP_MATCHERS = ["mcp__s", "mcp__s__greet", "mcp__.*", "greet", "s__gr.e"]
 CASES = {
     "two prompts": Case(["One.", "Two."], ["One.", "Two."], ("assistant", "Two."), prompts=("First", "Second")),
     "an allowed tool": Case([BASH, "Done."], [[PLAYED, "Done."]], ("user", "hi"), options=ALLOWED),
+    **{
+        f"a hook that defers, and one that says {said}": Case(
+            [BASH, "Done."],
+            [[PLAYED, "Done."]],
+            ("assistant", ("Bash", COMMAND)),
+            two("PostToolBatch", "PermissionRequest", "Stop", PreToolUse=(DEFER, other)),
+            options=ALLOWED,
+        )
+        for said, other in {"nothing": None, "deny": DENY, "ask": ASK, "allow": ALLOW, "to change the input": ALLOW_CHANGED}.items()
+    },
     "a streamed tool call": Case(
         [BASH, "Done."],
         [[PLAYED, "Done."]],
@@ -377,7 +388,8 @@ def _streamed(frame: dict[str, Any]) -> Any:
 def _ended(frame: dict[str, Any]) -> Any:
     denied = [(denial["tool_name"], denial["tool_input"]) for denial in frame["permission_denials"]]
     facts = [frame.get(name) for name in ("subtype", "is_error", "num_turns", "terminal_reason", "stop_reason", "result")]
-    return "result", *facts, denied
+    deferred = frame.get("deferred_tool_use") or {}
+    return "result", *facts, denied, (deferred.get("name"), deferred.get("input"))
 
 
 def _begun(frame: dict[str, Any]) -> Any:

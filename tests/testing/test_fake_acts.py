@@ -73,6 +73,17 @@ async def test_a_hook_that_is_late_is_withdrawn_and_its_tool_does_not_run() -> N
     assert "PreToolUse hook of this program failed" in tool_results(messages)[0]
 
 
+async def test_a_call_that_a_hook_defers_ends_the_turn_and_is_named_by_its_result() -> None:
+    defer = said('{"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "defer"}}')
+    with FakeClaude(Scenario.turns([[BASH, steps.Text("never")], "Next."])) as fake:
+        messages = await converse(fake, "Go", "On", hooks={"PreToolUse": [ct.HookMatcher(hooks=[defer])]})
+    (call,) = [block for message in messages if isinstance(message, ct.AssistantMessage) for block in message.tool_uses]
+    waiting, after = results(messages)
+    assert (waiting.result, waiting.terminal_reason, waiting.stop_reason) == ("", "tool_deferred", "tool_deferred")
+    assert waiting.deferred_tool_use == {"id": call.id, "name": "Bash", "input": {"command": "ls"}}
+    assert (tool_results(messages), after.result) == ([], "Next.")
+
+
 def registered(**matcher: Any) -> bytes:
     hooks = {"PreToolUse": [{"hookCallbackIds": ["cb"], **matcher}]}
     return json.dumps({"type": "control_request", "request_id": "i", "request": {"subtype": "initialize", "hooks": hooks}}).encode() + b"\n"
@@ -231,6 +242,32 @@ def test_the_rules_of_a_run_decide_which_tools_run_unasked(flags: tuple[str, ...
 # ------------------------------------------------------------------------------------------------------------- starts and versions
 
 
+def test_thinking_and_a_tool_call_are_streamed_block_by_block() -> None:
+    blocks = [{"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}, {"type": "text", "text": "I look."}]
+    turn = [steps.Assistant(blocks), BASH, steps.Assistant("Out of service.", model="<synthetic>")]
+    done = play(Scenario.turns([turn]), "--include-partial-messages")
+    frames = [json.loads(line) for line in done.stdout.splitlines()]
+    events = [frame["event"] for frame in frames if frame["type"] == "stream_event"]
+    (call,) = [block["id"] for frame in frames if frame["type"] == "assistant" for block in frame["message"]["content"] if "id" in block]
+    kinds = ["content_block_start", "content_block_delta", "content_block_stop"]
+    assert [(event["index"], event.get("content_block") or event.get("delta")) for event in events if event["type"] in kinds] == [
+        (0, {"type": "thinking", "thinking": "", "signature": ""}),
+        (0, {"type": "thinking_delta", "thinking": "Hm."}),
+        (0, {"type": "signature_delta", "signature": "c2ln"}),
+        (0, None),
+        (1, {"type": "text", "text": ""}),
+        (1, {"type": "text_delta", "text": "I look."}),
+        (1, None),
+        (0, {"type": "tool_use", "id": call, "name": "Bash", "input": {}}),
+        (0, {"type": "input_json_delta", "partial_json": ""}),
+        (0, {"type": "input_json_delta", "partial_json": '{"comman'}),
+        (0, {"type": "input_json_delta", "partial_json": 'd":"ls"}'}),
+        (0, None),
+    ]
+    reasons = [event["delta"]["stop_reason"] for event in events if event["type"] == "message_delta"]
+    assert (reasons, [event["type"] for event in events].count("message_stop")) == (["end_turn", "tool_use"], 2)
+
+
 async def test_each_start_plays_the_next_scenario_of_a_list() -> None:
     with FakeClaude([Scenario.crash(exit_code=3, stderr="it hurts"), Scenario.text("ok")]) as fake:
         with pytest.raises(ct.ProcessError) as caught:
@@ -361,6 +398,19 @@ def test_a_placeholder_in_a_scenario_from_json_is_checked_when_it_is_played() ->
 def test_the_answer_of_nothing_is_an_error() -> None:
     done = play(Scenario.turns([[steps.Text("{{answer.response}}")]]))
     assert b"turn 1 > step 1 of 1 (Text): {{answer.response}} stands only in the branches of a Request" in done.stderr
+
+
+async def test_an_answer_is_known_outside_of_a_turn_too() -> None:
+    asked = steps.Request.hook_callback("PreToolUse", on_success=[steps.Text("{{answer.response.decision}}"), steps.Result()])
+    heard: list[ct.Message] = []
+    with FakeClaude(Scenario(answers={"initialize": Answer(after=[asked])})) as fake, anyio.fail_after(PATIENCE):
+        hooks: Any = {"PreToolUse": [ct.HookMatcher(hooks=[said('{"decision": "block"}')])]}
+        async with ct.Query(ct.SubprocessTransport(ct.ClaudeOptions(cli_path=fake.path)), hooks=hooks) as query:
+            async for message in query.messages():
+                heard.append(message)
+                if isinstance(message, ct.ResultMessage):
+                    break
+    assert [message.text for message in heard if isinstance(message, ct.AssistantMessage)] == ["block"]
 
 
 def test_braces_that_are_no_placeholder_stay() -> None:

@@ -26,7 +26,7 @@ class Verdict:
 
     def __init__(self) -> None:
         self.decision: str | None = None
-        """`"deny"` before `"ask"` before `"allow"`."""
+        """`"deny"` before `"defer"` before `"ask"` before `"allow"`."""
         self.reason: str = ""
         self.input: dict[str, Any] | None = None
         self.output: Any = None
@@ -39,7 +39,7 @@ class Verdict:
         self.notes: list[str] = []
 
     def decide(self, decision: str, reason: str) -> None:
-        ranks = ("allow", "ask", "deny")
+        ranks = ("allow", "ask", "defer", "deny")
         if self.decision is None or ranks.index(decision) >= ranks.index(self.decision):
             self.decision, self.reason = decision, reason
 
@@ -137,7 +137,7 @@ def _hear_specific(verdict: Verdict, event: str, specific: dict[str, Any]) -> No
         verdict.broken = f"{event} {MISADDRESSED}"
         return
     decision = specific.get("permissionDecision")
-    if event == "PreToolUse" and decision in ("allow", "ask", "deny"):
+    if event == "PreToolUse" and decision in ("allow", "ask", "defer", "deny"):
         verdict.decide(decision, specific.get("permissionDecisionReason") or "")
     if isinstance(specific.get("updatedInput"), dict):
         verdict.input = specific["updatedInput"]

@@ -134,8 +134,7 @@ def _request(stage: Stage, step: Step) -> None:
         play(stage, step["on_success"])  # the host registered no hook for this event
         return
     response = ask(stage, body, wait=step["wait"], timeout=step["timeout"], may_be_refused=bool(step["on_error"]))
-    if stage.turn is not None:
-        stage.turn.answer = response
+    stage.answer = response
     answer = response.get("response")
     if response.get("subtype") == "error":
         play(stage, step["on_error"])

@@ -128,6 +128,7 @@ class Session:
     def _play_turn(self, messages: list[dict[str, Any]]) -> None:
         stage = self.stage
         turn = stage.turn = Turn(messages)
+        stage.answer = None
         self.turns += 1
         stage.path[:] = [f"turn {self.turns}"]
         for uuid in turn.uuids:
@@ -138,9 +139,8 @@ class Session:
         except TurnAborted as aborted:
             stage.cut("an interrupt" if aborted.by != "now" else "a more urgent prompt")
             end_aborted_turn(stage, aborted)
-        except TurnStopped:
-            ending = {"text": "", "terminal_reason": "hook_stopped", "stop_reason": "tool_use"}
-            say_result(stage, {**PLAIN_RESULT, **ending})
+        except TurnStopped as stopped:
+            say_result(stage, {**PLAIN_RESULT, "text": "", **stopped.ending})
         stage.turn = None
 
     def _begin_turn(self, turn: Turn, messages: list[dict[str, Any]]) -> None:

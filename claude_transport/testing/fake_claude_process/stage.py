@@ -38,7 +38,11 @@ class TurnAborted(Exception):
 
 
 class TurnStopped(Exception):
-    """End the running turn because a hook says so (`continue: false`)."""
+    """End the running turn because a hook says so (`continue: false`, or `defer`). `ending` are fields of the result."""
+
+    def __init__(self, **ending: Any) -> None:
+        super().__init__()
+        self.ending = ending
 
 
 class StopBlocked(Exception):
@@ -76,7 +80,6 @@ class Turn:
         self.user_messages = 0  # tool results, and what hooks tell the model
         self.stop_blocks = 0
         self.prompt_id = ""
-        self.answer: Any = None
         self.inputs: list[tuple[str, str | None]] = []
         self.finished = False
         self.has_result = False  # also one that was sent as a message or a raw line
@@ -120,6 +123,7 @@ class Stage:
         self.errors: Output = Output(2, journal=journal)
         self.handle: Callable[[bytes], None] = lambda line: None
         self.turn: Turn | None = None
+        self.answer: Any = None  # to the last Request of this turn, or before it
         self.queue: list[dict[str, Any]] = []
         self.answers: dict[str, dict[str, Any]] = {}
         self.pending: dict[str, dict[str, Any]] = {}
@@ -248,9 +252,9 @@ class Stage:
             registered = self.hooks.get(".".join(path))
             return registered[0].callback_id if registered else ""
         if root == "answer":
-            if turn is None or turn.answer is None:
+            if self.answer is None:
                 raise Unfillable(f"{{{{{name}}}}} stands only in the branches of a Request")
-            return look_into(turn.answer, path, name)
+            return look_into(self.answer, path, name)
         values: dict[str, Callable[[], Any]] = {
             "session_id": lambda: self.session_id,
             "uuid": self.uuid,

@@ -24,6 +24,7 @@ INVALID_ANSWER = (
     "{behavior: 'deny', message: string}. updatedPermissions may hold at most 4096 updates, rules and directories in all."
 )
 SUGGESTIONS = [{"type": "setMode", "mode": "acceptEdits", "destination": "session"}]
+STOPPED = {"terminal_reason": "hook_stopped", "stop_reason": "tool_use"}
 PLAN_APPROVED = "User has approved exiting plan mode. You can now proceed."
 
 
@@ -86,13 +87,16 @@ def use_tool(stage: Stage, step: dict[str, Any], play: Play) -> None:
         return
     before = call.hooks(stage, "PreToolUse")
     tell_notes(stage, before, f"PreToolUse:{call.name}")
+    if before.decision == "defer" and not before.broken:
+        deferred = {"deferred_tool_use": {"id": call.id, "name": call.name, "input": call.input}}
+        raise TurnStopped(terminal_reason="tool_deferred", stop_reason="tool_deferred", extra=deferred)
     decided = _permit(stage, call, before)
     if isinstance(decided, Refusal):
         content, stops = _refuse(stage, call, decided), before.stops
     else:
         content, stops = _run(stage, call, decided, play)
     if stops or before.stops:
-        raise TurnStopped
+        raise TurnStopped(**STOPPED)
     _end_batch(stage, call, content)
 
 
@@ -361,4 +365,4 @@ def _end_batch(stage: Stage, call: Call, content: Any) -> None:
     verdict = call_hooks(stage, "PostToolBatch", None, {"tool_calls": [made]})
     tell_notes(stage, verdict, "PostToolBatch")
     if verdict.stops or verdict.blocks:
-        raise TurnStopped
+        raise TurnStopped(**STOPPED)
