@@ -9,7 +9,6 @@ from typing import Any, Final
 from claude_transport.errors import ConfigurationError
 from claude_transport.secret_forms import find_secrets, is_secret_name
 
-PREFIX: Final = "secret:"
 _NAME: Final = re.compile(r"secret:([\w.-]{1,128})", re.ASCII)
 
 _PLACES: Final = ("env", "mcp_servers")
@@ -25,9 +24,9 @@ def check_no_secrets(options: Mapping[str, Any]) -> None:
         ConfigurationError: an option holds a secret. The message names the option, not the value.
     """
     for name, value in options.items():
-        found = [each for each in find_secrets({name: value}) if not each.startswith(PREFIX)]
+        found = [each for each in find_secrets({name: value}) if not _NAME.fullmatch(each)]
         if name == "env" and isinstance(value, Mapping):
-            found += [text for key, text in value.items() if is_secret_name(str(key)) and not str(text).startswith(PREFIX)]
+            found += [text for key, text in value.items() if is_secret_name(str(key)) and not _NAME.fullmatch(str(text))]
         if found:
             raise ConfigurationError(
                 f"{name} holds a secret, which the broker of a fleet must not know: write 'secret:NAME', and give NAME to the workers",
