@@ -74,7 +74,14 @@ _ANSWERS: Final = ("ResponseError", "NoScriptError", "StreamConsumerGroupError",
 
 
 class BrokerCut(Exception):
-    """The call was cut: it may or may not have been carried out. The broker is being reached again."""
+    """The call was cut: it may or may not have been carried out. The broker is being reached again.
+
+    `refused` is True when the broker has answered, and takes no writes now: it is out of memory, or read-only.
+    """
+
+    def __init__(self, message: str, *, refused: bool = False) -> None:
+        super().__init__(message)
+        self.refused: bool = refused
 
 
 class BrokerAddress:
@@ -322,7 +329,7 @@ class Broker:
             if not is_answer or said.startswith(("READONLY", "LOADING", "MASTERDOWN")):
                 self._drop(client)
             logger.debug("%s: a call was cut: %s: %s", self.address, name, said)
-            raise BrokerCut(f"{name}: {said}") from None
+            raise BrokerCut(f"{name}: {said}", refused=_is_answer(failure)) from None
 
     async def script(self, text: str, keys: Sequence[str], args: Sequence[Any], *, timeout: float = CALL_TIMEOUT) -> list[Any]:
         """Run a script. Returns its answer, a list that begins with a word.
@@ -411,6 +418,13 @@ def _is_of_the_broker(failure: Exception) -> bool:
     return isinstance(failure, gone) or failure.__class__ is RuntimeError
 
 
+def _is_answer(failure: Exception) -> bool:
+    """Return whether the server has said this error, so that the call was not carried out."""
+    from coredis.exceptions import ResponseError
+
+    return isinstance(failure, ResponseError)
+
+
 def _is_transient(said: str) -> bool:
     """Return whether the broker will take the call later. A script of an older server has the word behind a dash."""
     return said.startswith(_TRANSIENT) or any(f"-{word} " in said for word in _TRANSIENT)
@@ -435,7 +449,7 @@ class Carrier:
         broker: the connection.
         session: the id of the session.
         end: the end.
-        patience: seconds for which a lost broker is waited for.
+        patience: seconds for which a broker is waited for that is lost, or takes no writes.
         on_change: called after each answer: there may be room, or input.
     """
 
@@ -446,6 +460,8 @@ class Carrier:
         self._patience = patience
         self.on_change: Callable[[], object] = on_change
         self._generation = broker.generation
+        self._refused_since: float | None = None  # a comparison of the streams succeeds without a write, and ends no refusal
+        self._refusals = 0
         self._syncing = anyio.Lock()
         self._output = Wakeup()
 
@@ -467,7 +483,7 @@ class Carrier:
         """Carry out one call. Returns False when it was cut; both streams were compared then, and the next call may differ.
 
         Raises:
-            ConnectionLost: this end is over, or the broker was not reached again in time.
+            ConnectionLost: this end is over, or the broker was not reached again, or took no writes, in time (`fleet.broker_lost`).
             ReplayGap, ProtocolError: see `FleetEnd.answered()`.
         """
         if not self.is_current:
@@ -481,29 +497,39 @@ class Carrier:
             self.end.unanswered(call)
             if not isinstance(exc, BrokerCut):
                 raise
+            self._note_refusal(exc)
             await self._resync(cut=True)
             return False
+        if not isinstance(call, Sync):
+            self._refused_since, self._refusals = None, 0
         self.end.answered(call, reply, asked_at=asked_at, now=anyio.current_time())
         self.on_change()
         return True
+
+    def _note_refusal(self, cut: BrokerCut) -> None:
+        if cut.refused:
+            self._refused_since = anyio.current_time() if self._refused_since is None else self._refused_since
+            self._refusals += 1
 
     async def _resync(self, *, cut: bool = False) -> None:
         """Compare both streams once the broker is reached again."""
         give_up = anyio.current_time() + self._patience
         async with self._syncing:
-            retry = 0
+            retry = max(self._refusals - 1, 0)
             while cut or self._generation != self._broker.generation:
                 if cut:
                     await anyio.sleep(_BACKOFF.delay(retry))
                     retry += 1
-                left = give_up - anyio.current_time()
+                refused_until = give_up if self._refused_since is None else self._refused_since + self._patience
+                left = min(give_up, refused_until) - anyio.current_time()
                 await self._broker.reached(patience=max(left, 0))
                 if left <= 0:
                     raise ConnectionLost(f"{self._broker.address} took no call for {self._patience:g} s", code="fleet.broker_lost")
                 generation, call, asked_at = self._broker.generation, self.end.sync_call(), anyio.current_time()
                 try:
                     reply = await self._broker.call(self._session, call)
-                except BrokerCut:
+                except BrokerCut as exc:
+                    self._note_refusal(exc)
                     cut = True
                     continue
                 self.end.answered(call, reply, asked_at=asked_at, now=anyio.current_time())
