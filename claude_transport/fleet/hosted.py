@@ -52,12 +52,13 @@ async def release_session(broker: Broker, session: str, token: str, *, ended: bo
         ProtocolError: the broker refused it.
     """
     keys = broker.keys
-    where = [keys.meta(session), keys.incoming(session), keys.outgoing(session)]
+    where = [keys.meta(session), keys.incoming(session), keys.outgoing(session), keys.setup(session)]
     answer = await broker.script(RELEASE, where, [token, "ended" if ended else "live", KEPT_SECONDS * 1000])
+    if text_of(answer[0]) != "OK":
+        return  # its rows in the tables are those of the worker that has it now, or `_forget()` removes them
     if ended:
         await Tables(broker).remove(session)
-        await broker.command("delete", [keys.setup(session)])
-    elif text_of(answer[0]) == "OK":
+    else:
         await Tables(broker).hold({session: 0})
 
 

@@ -209,13 +209,14 @@ return {'OK', tonumber(m[2] or '0') - now, tonumber(m[3] or '0')}
 RELEASE: Final = (
     _OPEN
     + """
--- KEYS: hash, in, out. ARGV: token, state, milliseconds until an ended session is forgotten
+-- KEYS: hash, in, out, setup. ARGV: token, state, milliseconds until an ended session is forgotten. Its setup is forgotten at once.
 local token = redis.call('HGET', KEYS[1], 'we')
 if not token then return {'GONE'} end
 if token ~= ARGV[1] then return {'FENCED', token} end
 redis.call('HSET', KEYS[1], 's', ARGV[2], 'wu', 0)
 if ARGV[2] == 'ended' then
     for index = 1, 3 do redis.call('PEXPIRE', KEYS[index], ARGV[3]) end
+    if KEYS[4] then redis.call('DEL', KEYS[4]) end
 end
 return {'OK'}
 """
