@@ -169,3 +169,29 @@ async def test_a_worker_that_was_replaced_gives_nothing_back(broker: BrokerServe
         assert (before[0][b"we"], before[1:]) == (b"2.new", [{b"initialize": b"{}"}, 5.0])
         await release_session(connection, session, "1.old", ended=ended)
         assert await held() == before
+
+
+async def test_a_cancelled_worker_takes_itself_out_of_the_tables(broker: BrokerServer) -> None:
+    """Clients would choose it for a minute, and its stream would stay for an hour."""
+    async with connected(broker) as connection, serving(FleetWorker(broker.url, command=ECHO, name="stays")):
+        keys = connection.keys
+
+        async def there() -> list[Any]:
+            names = sorted(await connection.command("hkeys", keys.nodes))
+            return [*names, *[name for name in ("goes", "stays") if await connection.command("exists", [keys.inbox(name)])]]
+
+        async with serving(goes := FleetWorker(broker.url, command=ECHO, name="goes", labels=["gpu"])):
+            async with FleetTransport(broker.url, labels=["gpu"]) as transport:
+                assert goes.sessions == (transport.session,)
+            assert await there() == [b"goes", b"stays", "goes"]
+        assert await there() == [b"stays"]
+
+
+async def test_a_worker_that_is_cancelled_without_its_broker_ends_all_the_same(broker: BrokerServer) -> None:
+    with anyio.fail_after(60):
+        worker = FleetWorker(broker.url, command=ECHO)
+        async with serving(worker), FleetTransport(broker.url, close_timeout=0.2) as transport:
+            await transport.write("{}")
+            await read(transport.read_messages(), 1)
+            broker.kill()
+        assert worker.sessions == ()
