@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import re
@@ -275,6 +276,28 @@ async def test_payloads_are_gone_when_connecting_failed(tmp_path: Path, monkeypa
     async with transport:
         assert len(await payload_files(transport)) == 3
     assert list(folder.iterdir()) == []
+
+
+async def test_secrets_go_first_so_they_go_also_where_their_folder_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deleting a tree needs two free file descriptors, and deleting a file none. The folder goes with the interpreter at the latest."""
+    in_the_way: list[Path] = []
+
+    def refuse(folder: object, **_options: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files", str(folder))
+
+    monkeypatch.setattr("shutil.rmtree", refuse)
+    cli = executable(tmp_path / "claude", f"#!/bin/sh\n{SHOW}\n".encode())
+    transport = ct.SubprocessTransport(options_with_secrets(cli))
+    async with transport:
+        paths = await payload_files(transport)
+        in_the_way.append(paths[0].parent / "a file of another program")
+        in_the_way[0].touch()
+    assert list(paths[0].parent.iterdir()) == in_the_way
+    in_the_way[0].unlink()
+    monkeypatch.undo()
+    del transport
+    gc.collect()
+    assert not paths[0].parent.exists()
 
 
 @AS_ROOT
