@@ -379,8 +379,9 @@ class Observatory:
     def _place(self, viewing: Viewing) -> Iterator[anyio.CancelScope]:
         scope, grant = anyio.CancelScope(), viewing.grant
         viewing.watched.viewers[scope] = grant
-        if grant is not None and _digest(grant.token) not in self._grants:
-            scope.cancel()  # it was revoked between the request and this moment
+        is_revoked = grant is not None and _digest(grant.token) not in self._grants
+        if is_revoked or len(viewing.watched.viewers) > self._limits.observers:
+            scope.cancel()  # the token was revoked, or others have come, between the request and this moment
         try:
             yield scope
         finally:

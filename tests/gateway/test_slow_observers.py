@@ -15,6 +15,7 @@ from rehearsal import ALICE, Rehearsal, Talker, rehearsal
 from virtual_time import jumping_backends
 
 from claude_transport.gateway.door import GatewayLimits
+from claude_transport.gateway.health import Page
 from claude_transport.gateway.observatory import Viewing
 from claude_transport.protocol.server_sent_events import HEARTBEAT
 from claude_transport.streams.websocket import HandshakeRequest
@@ -36,9 +37,12 @@ class Play:
         self.process = process
         self.session = stage.gateway.sessions[0].id
 
-    def view(self, what: str, *, token: str = ALICE, since: int | None = None) -> Viewing:
+    def request(self, what: str, *, token: str, since: int | None = None) -> HandshakeRequest:
         headers = {"host": "localhost", "authorization": f"Bearer {token}"} | ({} if since is None else {"last-event-id": str(since)})
-        seen = self.gateway.observe(HandshakeRequest(path=f"/observe/{self.session}/{what}", headers=headers))
+        return HandshakeRequest(path=f"/observe/{self.session}/{what}", headers=headers)
+
+    def view(self, what: str, *, token: str = ALICE, since: int | None = None) -> Viewing:
+        seen = self.gateway.observe(self.request(what, token=token, since=since))
         assert isinstance(seen, Viewing)
         return seen
 
@@ -226,3 +230,39 @@ async def test_a_revoked_observer_gets_nothing_more_from_that_moment_on(what: st
         assert observer.told_all is False
         assert anyio.current_time() == now
         assert len(observer.parts) == parts
+
+
+@pytest.mark.parametrize("what", ["events", "timeline"])
+async def test_a_token_that_is_revoked_while_its_request_is_admitted_watches_nothing(what: str) -> None:
+    """The answer of a request is begun, and the observer waits for its turn."""
+    async with play() as scene:
+        revoked, other = (scene.gateway.grant_observer(scene.session) for _ in range(2))
+        await scene.exchange(b'{"type":"assistant","n":1}')
+        observer = Observer(scene, scene.view(what, token=revoked.token, since=0))
+        going_on = Observer(scene, scene.view(what, token=other.token, since=0))
+        revoked.revoke()
+        with anyio.fail_after(3600):
+            await observer.watch()
+        assert (observer.told_all, observer.parts) == (False, [])
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(going_on.watch)
+            await going_on.until(lambda: bool(going_on.parts))
+            tasks.cancel_scope.cancel()
+        again = scene.gateway.observe(scene.request(what, token=revoked.token))
+        assert isinstance(again, Page)
+        assert again.status == 401
+
+
+async def test_requests_that_are_admitted_together_are_no_more_observers_than_there_may_be() -> None:
+    async with play(limits=GatewayLimits(observers=1)) as scene, anyio.create_task_group() as tasks:
+        await scene.exchange(b'{"type":"assistant","n":1}')
+        first, second = (Observer(scene, scene.view("events", since=0)) for _ in range(2))
+        tasks.start_soon(first.watch)
+        await first.until(lambda: bool(first.parts))
+        with anyio.fail_after(3600):
+            await second.watch()
+        assert (second.told_all, second.parts) == (False, [])
+        before = len(first.parts)
+        await scene.exchange(b'{"type":"assistant","n":2}')
+        await first.until(lambda: len(first.parts) > before)
+        tasks.cancel_scope.cancel()
