@@ -9,8 +9,11 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
+import pytest
 from broker_server import BrokerServer
+from programs import ECHO, serving
 
+from claude_transport.fleet import FleetTransport, FleetWorker
 from claude_transport.streams.broker import Broker, BrokerAddress
 
 
@@ -46,3 +49,33 @@ async def test_a_client_that_ends_while_calls_connect_leaves_nothing_open(broker
                 await anyio.lowlevel.checkpoint()
         del client, tasks
         gc.collect()  # what was left open warns now
+
+
+def tasks_of(name: str) -> list[str]:
+    """The tasks of the event loop whose name begins so."""
+    return [task.name for task in anyio.get_running_tasks() if task.name is not None and task.name.startswith(name)]
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_no_task_of_a_connection_runs_when_it_is_closed_also_by_a_cancelled_call(broker: BrokerServer, *, cancelled: bool) -> None:
+    connection = Broker(BrokerAddress(broker.url))
+    await connection.start(timeout=10)
+    assert tasks_of("broker ") == [f"broker {connection.address}"]
+    with anyio.CancelScope() as scope:
+        if cancelled:
+            scope.cancel()
+        await connection.aclose()
+    assert tasks_of("broker ") == []
+
+
+@pytest.mark.parametrize("how", ["close", "detach", "cancelled close"])
+async def test_no_task_of_a_session_runs_when_its_client_is_closed(broker: BrokerServer, how: str) -> None:
+    async with serving(FleetWorker(broker.url, command=ECHO)):
+        transport = FleetTransport(broker.url, close_timeout=0.5)
+        await transport.connect()
+        assert tasks_of("fleet session ") == [f"fleet session {transport.session}"]
+        with anyio.CancelScope() as scope:
+            if how == "cancelled close":
+                scope.cancel()
+            await (transport.detach() if how == "detach" else transport.close())
+        assert tasks_of("fleet session ") == []
