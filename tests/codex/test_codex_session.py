@@ -6,7 +6,7 @@ import json
 import logging
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import anyio
@@ -555,6 +555,45 @@ async def test_an_interrupt_that_is_refused_while_the_turn_runs_is_not_asked_for
             assert await session.interrupt() is InterruptOutcome.NOT_RUNNING
 
 
+async def die(codex: Codex) -> None:
+    await codex.stream.aclose()
+
+
+async def die_when_asked(codex: Codex) -> None:
+    assert (await codex.hear())["method"] == "turn/interrupt"
+    await codex.stream.aclose()
+
+
+async def refuse_and_die(codex: Codex) -> None:
+    """Die after the refusal of an interrupt that comes too early, when the session waits for the first message of the turn."""
+    await refuse_an_interrupt(codex)
+    await anyio.wait_all_tasks_blocked()
+    await codex.stream.aclose()
+
+
+@virtual_time
+@pytest.mark.parametrize("death", [die, die_when_asked, refuse_and_die])
+async def test_an_interrupt_of_a_dead_codex_says_so_at_once(death: Callable[[Codex], Coroutine[Any, Any, None]]) -> None:
+    async with connected() as (session, codex):
+        turn = await send_one(session, codex)
+        began = anyio.current_time()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(death, codex)
+            assert await session.interrupt(timeout=20) is InterruptOutcome.DEAD
+        with pytest.raises(errors.ConnectionLost):
+            await turn.result()
+        assert await session.interrupt(timeout=20) is InterruptOutcome.DEAD
+        assert anyio.current_time() - began < 0.5
+
+
+async def test_an_interrupt_of_a_dead_codex_without_a_turn_says_that_it_is_dead() -> None:
+    async with connected() as (session, codex):
+        assert await session.interrupt() is InterruptOutcome.NOT_RUNNING
+        await codex.stream.aclose()
+        await anyio.wait_all_tasks_blocked()
+        assert await session.interrupt() is InterruptOutcome.DEAD
+
+
 # Closing
 
 
@@ -788,6 +827,26 @@ async def test_a_slow_reader_slows_codex_down_and_gets_everything() -> None:
             deltas = [message.delta async for message in turn if isinstance(message, AgentMessageDelta)]
             assert deltas == [f"{number} " for number in range(5000)]
         assert session.dropped_messages == 0
+        await session.aclose(timeout=0.05)
+
+
+@pytest.mark.parametrize("wait", ["result", "message", "two results"])
+async def test_a_wait_that_has_timed_out_lets_reading_pause_again_and_nothing_is_dropped(wait: str) -> None:
+    """While a result is waited for, unread messages are given up. A wait that is over does not count any more."""
+    async with acting(Codex.begin, capacity=2**12, max_buffered_bytes=100_000) as (session, codex):
+        turn = await begun(session, codex)
+        if wait == "message":  # what has come already
+            assert (await anext(turn)).type == "turn/started"
+        for _ in range(2 if wait == "two results" else 1):
+            with pytest.raises(TimeoutError), anyio.fail_after(0.01):
+                await (anext(turn) if wait == "message" else turn.result())
+        async with anyio.create_task_group() as tasks:
+            sent: list[int] = []
+            tasks.start_soon(flood, codex, 5000, sent)
+            await anyio.wait_all_tasks_blocked()
+            assert 0 < len(sent) < 1000  # nothing is waited for, so Codex has to wait
+            deltas = [message.delta async for message in turn if isinstance(message, AgentMessageDelta)]
+            assert (deltas, session.dropped_messages) == ([f"{number} " for number in range(5000)], 0)
         await session.aclose(timeout=0.05)
 
 
