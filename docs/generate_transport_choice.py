@@ -15,6 +15,7 @@ from claude_transport import errors
 from claude_transport.backoff import RetryPolicy
 from claude_transport.codex.errors import error_of, interrupted
 from claude_transport.codex.messages import CodexTurnError
+from claude_transport.completion.api_path import NOT_CUSTOM
 from claude_transport.completion.assembly import ADVICE
 from claude_transport.completion.classification import (
     ERROR_TYPES,
@@ -81,6 +82,11 @@ policy.
 A credential among `ANTHROPIC_CUSTOM_HEADERS` (`x-api-key`, `authorization`, `proxy-authorization`) is sent beside the one that was found:
 each policy except `inherit` removes the whole variable for the child, or refuses to start, as it does with a key. At the other end of a
 launcher, one of these names anywhere in the variable is enough.
+
+The API path sends one credential, in the header that the SDK uses for it. It leaves out {not_custom} of
+`ANTHROPIC_CUSTOM_HEADERS`, and user and password of `ANTHROPIC_BASE_URL`. The logger `claude_transport.completion.api_path` warns of it.
+Headers with other names are sent, such as the one that a gateway asks for. Errors and logs show the origin alone of that address: scheme,
+host and port.
 """
 
 ADVICE_TEXT = """\
@@ -280,7 +286,7 @@ def render_choice() -> str:
         table(("Rank", "`layer`", "What it is"), layers),
         MATRIX_TEXT,
         table(("A key", "claude", *(f"`{choice}`" for choice in CHOICES)), matrix_rows()),
-        PAYER_TEXT,
+        PAYER_TEXT.format(not_custom=", ".join(f"`{name}`" for name in sorted(NOT_CUSTOM))),
         table(("Credential", "Who pays"), payers),
         AGENT_TEXT,
         table(("Rank", "`layer`", "What it is"), agent_layers),

@@ -6,9 +6,15 @@ same messages that the CLI would send. `classification` turns exceptions of the 
 
 from __future__ import annotations
 
+import json
+import logging
 import os
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import unquote, urlsplit
 
 import anyio
 import msgspec
@@ -16,21 +22,30 @@ import msgspec
 from claude_transport.completion.classification import (
     classify_api_exception,
     classify_reported,
+    forget_secrets,
+    origin_of,
     with_address,
 )
 from claude_transport.completion.models import cost_of
 from claude_transport.completion.readiness import check_billing
-from claude_transport.completion.request import CompletionRequest, api_environment, find_credential
-from claude_transport.completion.resolution import TransportKind
-from claude_transport.errors import ResultError
+from claude_transport.completion.request import CompletionRequest, Credential, api_environment, find_credential
+from claude_transport.completion.resolution import API_VARIABLES, TransportKind
+from claude_transport.errors import ConfigurationError, ResultError
 from claude_transport.launch.credentials import Payer
+from claude_transport.launch.environ import CREDENTIAL_HEADERS, CUSTOM_HEADERS
+from claude_transport.loggers import logger_for
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.diagnosis import ReportedFailure
 from claude_transport.protocol.envelope import Message
 from claude_transport.protocol.messages import AssistantMessage, ResultMessage, StreamEvent
+from claude_transport.secret_forms import SECRET, find_secrets, redact_secrets
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from anthropic import AsyncAnthropic, Omit
+
+logger = logger_for(__name__)
 
 
 # The streamed answer: bytes become events, and the events become one message.
@@ -147,7 +162,19 @@ def _index(event: Mapping[str, Any]) -> int:
 
 _HOME: Final = "https://api.anthropic.com"
 
-_CREDENTIAL_HEADERS: Final = frozenset({"authorization", "x-api-key"})
+_BASE_URL: Final = "ANTHROPIC_BASE_URL"
+
+NOT_CUSTOM: Final = frozenset({*CREDENTIAL_HEADERS, "cookie"})
+"""Headers, in lower case, that carry a credential. Custom headers do not set them: each call sends one credential."""
+
+_BOM: Final = "\ufeff"
+"""A byte-order mark, which the CLI removes from the names of custom headers."""
+
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""The name of a header."""
+
+_UNSENDABLE: Final = re.compile(r"[\0\r\n\ud800-\udfff]")
+"""A character that no value of a header can have."""
 
 _NO_ANSWER: Final = {
     "max_tokens": ReportedFailure(api_error="max_output_tokens"),
@@ -176,64 +203,110 @@ class APIPath:
         self.exit_code: int | None = None
         self.may_have_acted: bool = False
         """Always False: the API runs no tool."""
+        self._env: Mapping[str, str] = {}
 
     async def run(self, hear: Callable[[Message], object]) -> None:
         """Ask, and pass to `hear` each event of the stream, then the whole message and a result, as the CLI would send them.
 
         Raises `ClaudeTransportError`: exceptions of the SDK are translated (see `classification`).
         """
-        body = self._request.api_body()
         try:
+            body = self._request.api_body()
             credential = self._credential()
-            async with self._client(**credential) as client:
-                self.dispatched = True
-                streaming = client.messages.with_streaming_response
-                headers = {**self._headers(client), **body.pop("extra_headers", {})}
-                async with streaming.create(**body, stream=True, extra_headers=headers) as response:
-                    stream = await _read(response.http_response, hear)
+            self._env = api_environment(self._request.options)
+            with _without_path(self._url):
+                async with self._client(credential) as client:
+                    self.dispatched = True
+                    async with client.messages.with_streaming_response.create(**body, stream=True) as response:
+                        stream = await _read(response.http_response, hear)
         except Exception as exc:  # the SDK and its HTTP client may raise anything; it is translated here
-            error = classify_api_exception(exc)
+            forget_secrets(exc, self._hide())
+            error = with_address(classify_api_exception(exc), self._url)
             if isinstance(error, ResultError) and isinstance(error.result, ReportedFailure):
                 error.result = _made(_failed(error.result, sentence=error.args[0]))
                 hear(error.result)
             if error is exc:
                 raise
-            raise with_address(error, self._base_url()) from exc
+            raise error from exc
         self._conclude(stream.message(), hear)
 
-    def _credential(self) -> dict[str, str]:
-        """Return the credential as an argument of the SDK, which must not look for another one by itself."""
+    def _credential(self) -> Credential:
+        """Return the credential of this call. Raises `AuthFailed` when there is none."""
         options = self._request.options
         check_billing("api", options.billing)
         found = find_credential(options)
         if found is None:
             cause = CredentialsError("neither ANTHROPIC_API_KEY nor ANTHROPIC_AUTH_TOKEN is set")
             raise classify_api_exception(cause) from cause
+        if _UNSENDABLE.search(found.value):
+            text = f"{found.name} holds a line break or another character that cannot be sent. Correct it"
+            raise ConfigurationError(text, option=found.name)
         self.api_key_source = found.name
-        is_key = found.name == "ANTHROPIC_API_KEY"
-        self.payer = "api account" if is_key else "token owner"
-        return {"api_key" if is_key else "auth_token": found.value}
+        self.payer = "api account" if found.name == "ANTHROPIC_API_KEY" else "token owner"
+        return found
 
-    def _client(self, **credential: Any) -> AsyncAnthropic:
+    def _client(self, credential: Credential) -> AsyncAnthropic:
+        """Make the client. It gets the credential as an argument, so that the SDK looks for no other one.
+
+        All headers are headers of the client: the SDK logs those of a request.
+        """
         from anthropic import AsyncAnthropic
 
-        # retries of the SDK would multiply with ours, unseen
-        return AsyncAnthropic(**credential, base_url=self._base_url(), max_retries=0)
+        is_key = credential.name == "ANTHROPIC_API_KEY"
+        url = _address_of(self._url)
+        client: AsyncAnthropic | None = None
+        try:
+            client = AsyncAnthropic(
+                api_key=credential.value if is_key else None,
+                auth_token=None if is_key else credential.value,
+                base_url=url,
+                max_retries=0,  # retries of the SDK would multiply with ours, unseen
+            )
+        except Exception as exc:
+            if not isinstance(exc, ValueError) and type(exc).__name__ != "InvalidURL":
+                raise
+        if client is None:  # outside of `except`: the words of that exception may be a part of a password
+            names = "HTTPS_PROXY, HTTP_PROXY or ALL_PROXY"
+            raise ConfigurationError(f"{names} is not the address of a proxy, such as http://host:port. Correct it", option="HTTPS_PROXY")
+        # `Omit` is not in the type, but the SDK heeds it here as in the headers of a request
+        return client.with_options(default_headers=cast("Mapping[str, str]", self._headers(client)))
 
-    def _base_url(self) -> str:
-        return api_environment(self._request.options).get("ANTHROPIC_BASE_URL") or _HOME
+    @property
+    def _url(self) -> str:
+        return self._env.get(_BASE_URL) or _HOME
 
     def _headers(self, client: AsyncAnthropic) -> dict[str, str | Omit]:
-        """Return the headers from ANTHROPIC_CUSTOM_HEADERS in the environment that the options make.
+        """Return the headers from ANTHROPIC_CUSTOM_HEADERS in the environment that the options make, and the credential.
 
         The SDK always reads that variable of this process. Those headers are removed here. A credential is never among them.
         """
         from anthropic import Omit
 
-        outer, inner = (_custom_headers(env) for env in (os.environ, api_environment(self._request.options)))
-        kept = {name: value for name, value in inner.items() if name not in _CREDENTIAL_HEADERS}
+        inner = {name.strip(_BOM + " \t"): value for name, value in _custom_headers(self._env).items() if name}
+        if left_out := sorted(NOT_CUSTOM & inner.keys()):
+            logger.warning("%s of %s not sent: a call sends one credential", ", ".join(left_out), CUSTOM_HEADERS)
+        kept = {name: value for name, value in inner.items() if name not in NOT_CUSTOM}
+        if not all(_TOKEN.fullmatch(name) and not _UNSENDABLE.search(value) for name, value in kept.items()):
+            # the HTTP client would quote it in its error, and in its log
+            raise ConfigurationError(
+                f"{CUSTOM_HEADERS}: a line is no header that can be sent (Name: value). Correct it", option=CUSTOM_HEADERS
+            )
         ours = {name.lower(): value for name, value in client.auth_headers.items()}
-        return {**dict.fromkeys(outer, Omit()), **kept, **ours}
+        return {**dict.fromkeys(_custom_headers(os.environ), Omit()), **kept, **ours}
+
+    def _hide(self) -> Callable[[str], str]:
+        """Return a function that removes the credentials of this call, and all of its address but the origin, from a text."""
+        url, keys = self._env.get(_BASE_URL, ""), (self._env.get(name, "").strip() for name in API_VARIABLES)
+        known = {secret for secret in (*find_secrets(self._env), *keys, *_secrets_in(url)) if len(secret) >= _LEAST_SECRET}
+        spelt = {spelling for secret in known for spelling in _spellings(secret)}
+
+        def hide(text: str) -> str:
+            text = _without_path_of(url, text)
+            for each in sorted(spelt, key=len, reverse=True):
+                text = text.replace(each, SECRET)
+            return redact_secrets(text)
+
+        return hide
 
     def _conclude(self, message: dict[str, Any], hear: Callable[[Message], object]) -> None:
         """Pass on the whole message and its result. Raises the error of an answer that was cut or refused."""
@@ -253,8 +326,103 @@ class APIPath:
 
 def _custom_headers(env: Mapping[str, str]) -> dict[str, str]:
     """Read ANTHROPIC_CUSTOM_HEADERS: one header on a line, by lower-case name. Lines that are no header are skipped, as in the SDK."""
-    lines = (line.partition(":") for line in env.get("ANTHROPIC_CUSTOM_HEADERS", "").split("\n"))
+    lines = (line.partition(":") for line in env.get(CUSTOM_HEADERS, "").split("\n"))
     return {name.strip().lower(): value.strip() for name, colon, value in lines if colon}
+
+
+# The address of the API. Only its origin may be shown: the rest may hold a secret.
+
+
+def _address_of(url: str) -> str:
+    """Return `url` as the SDK gets it: without user and password, which its HTTP client would send in place of the credential.
+
+    Raises `ConfigurationError` when it is no address of a server.
+    """
+    try:
+        parts = urlsplit(url.strip())
+        port = parts.port  # raises for one that is no number
+    except ValueError:
+        parts, port = urlsplit(""), None
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        raise ConfigurationError(f"{_BASE_URL} must be an address such as https://host:port", option=_BASE_URL)
+    host = parts.netloc.rpartition("@")[2]
+    if host != parts.netloc:
+        logger.warning("user and password of %s are not sent: a call sends one credential", _BASE_URL)
+    return parts._replace(netloc=host).geturl()
+
+
+def _secrets_in(url: str) -> set[str]:
+    """Return the parts of `url` that may be a secret: a password, a user without one, and the query."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return {url}
+    user, colon, password = parts.netloc.rpartition("@")[0].partition(":")
+    found = {password if colon else user, parts.query}
+    return found | set(map(unquote, found))
+
+
+def _spellings(secret: str) -> tuple[str, ...]:
+    """Return a secret as text, JSON and Python write it: the HTTP client quotes a header that it refuses."""
+    sent = secret.encode("utf-8", "surrogateescape")
+    return secret, json.dumps(secret)[1:-1], repr(secret)[1:-1], repr(sent)[2:-1]
+
+
+def _without_path_of(url: str, text: str) -> str:
+    """Return `text` with the origin of `url` in its place, also where user and password were left out, and without its path."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return text
+    if not parts.netloc:
+        return text
+    origin, path = origin_of(url), parts.path.rstrip("/")
+    for each in (url.strip(), parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()):
+        text = text.replace(each.rstrip("/"), origin)
+    return text.replace(path, "/…") if len(path) >= _LEAST_PATH else text
+
+
+_LEAST_SECRET: Final = 4
+"""Characters of a secret that is removed from texts: a shorter one occurs everywhere."""
+
+_LEAST_PATH: Final = 5
+"""Characters of a path that is removed from texts: a shorter one, such as `/v1`, is no secret, and occurs everywhere."""
+
+_address: ContextVar[str] = ContextVar("_address", default="")
+
+
+class _WithoutPath(logging.Filter):
+    """Removes the path of the API's address from what the SDK and its HTTP client log during a call: both log whole URLs.
+
+    Also removes an exception, which may quote a header. The error of the call has it as a cause, without the credential.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        url = _address.get()
+        if url:
+            record.exc_info = None
+        if url and isinstance(record.args, tuple):
+            texts = [str(each) for each in record.args]
+            record.args = tuple(
+                _without_path_of(url, text) if "://" in text else each for each, text in zip(record.args, texts, strict=True)
+            )
+        return True
+
+
+_FILTER: Final = _WithoutPath()
+_LOGGERS: Final = ("anthropic._base_client", "httpx2", "httpx")
+
+
+@contextmanager
+def _without_path(url: str) -> Iterator[None]:
+    """Keep the path of `url` out of the logs of the SDK and its HTTP client, for what this task calls."""
+    for name in _LOGGERS:
+        logging.getLogger(name).addFilter(_FILTER)  # once: a logger has each filter only once
+    token = _address.set(url)
+    try:
+        yield
+    finally:
+        _address.reset(token)
 
 
 async def _read(response: Any, hear: Callable[[Message], object]) -> APIStream:

@@ -7,14 +7,16 @@ category=…)`. What the other side wrote is only on `__cause__`.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import datetime as dt
 import errno
 import re
 import socket
 import ssl
+import traceback
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -33,6 +35,7 @@ from claude_transport.protocol.diagnosis import (
     unreachable,
 )
 from claude_transport.protocol.messages import APIRetryMessage
+from claude_transport.secret_forms import SECRET, is_secret_name
 
 ERROR_TYPES: Final[Mapping[str, int]] = {
     "invalid_request_error": 400,
@@ -226,12 +229,12 @@ def with_address(error: AnyError, url: str | None) -> AnyError:
     cause = error.__cause__
     name = _name_of_reason(cause) if cause is not None else ""
     reason = reason_in(name or str(cause))
-    error.args = (_suffixed(unreachable(at=_origin_of(url), reason=reason), suffix.transport, suffix.category),)
+    error.args = (_suffixed(unreachable(at=origin_of(url), reason=reason), suffix.transport, suffix.category),)
     return error
 
 
-def _origin_of(url: str) -> str:
-    """Return scheme, host and port of `url`; without them, words that say so."""
+def origin_of(url: str) -> str:
+    """Return scheme, host and port of `url`, without user, password, path and query; words that say so where it has no host."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -329,6 +332,58 @@ def _message_of(error: errors.ClaudeTransportError) -> str:
 def _caused(error: AnyError, cause: BaseException) -> AnyError:
     error.__cause__ = cause
     return error
+
+
+def forget_secrets(error: BaseException, hide: Callable[[str], str]) -> None:
+    """Remove secrets from an exception of the SDK, and from those that led to it: `hide` returns a text without them.
+
+    The other side may repeat a credential in its answer, and the HTTP client may quote a header. Local variables of the frames hold the
+    headers of the request, and tools that report errors show local variables. So they are removed; the lines of the traceback stay.
+    """
+    waiting, seen = deque([error]), set[int]()
+    while waiting and len(seen) < _MOST_CAUSES:
+        each = waiting.popleft()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        if not isinstance(each, errors.ClaudeTransportError):  # the messages of our own hold no secret
+            _hide_in(each, hide)
+        traceback.clear_frames(each.__traceback__)
+        inner = (each.__cause__, each.__context__, *(each.exceptions if isinstance(each, BaseExceptionGroup) else ()))
+        waiting.extend(found for found in inner if found is not None)
+
+
+def _hide_in(error: BaseException, hide: Callable[[str], str]) -> None:
+    """Remove secrets from the texts of `error`, and from the request that it keeps."""
+    facts = getattr(error, "__dict__", {})
+    for name in ("args", "object", *facts):  # `object` is the text of a UnicodeError
+        with contextlib.suppress(AttributeError, TypeError):  # an exception of other code may let nothing change it
+            value = getattr(error, name, None)
+            if value is not None and (hidden := _hidden(value, hide)) != value:
+                setattr(error, name, hidden)
+    requests: tuple[Any, ...] = (facts.get("request"), facts.get("_request"))
+    for request in requests:
+        with contextlib.suppress(AttributeError, TypeError):  # the next HTTP client may have another request
+            request.url = type(request.url)(hide(str(request.url)))
+            for name, value in request.headers.items():
+                request.headers[name] = SECRET if is_secret_name(name) else hide(value)
+
+
+def _hidden(value: Any, hide: Callable[[str], str]) -> Any:
+    """Return `value`, a text or what JSON can hold, with each text as `hide` returns it."""
+    match value:
+        case str():
+            return hide(value)
+        case bytes():
+            return hide(value.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+        case dict():
+            return {_hidden(name, hide): _hidden(inner, hide) for name, inner in value.items()}
+        case list():
+            return [_hidden(inner, hide) for inner in value]
+        case tuple():
+            return tuple(_hidden(inner, hide) for inner in value)
+        case _:
+            return value
 
 
 # What an exception of the SDK tells.

@@ -10,7 +10,7 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, SupportsIndex, TypeAlias, get_args
 
 import msgspec
 
@@ -87,14 +87,35 @@ _NOT_ROOT: Final = 1
 _HALF: Final = "holds half of a surrogate pair, which cannot be sent. Remove it"
 
 
-class Credential(msgspec.Struct, frozen=True):
-    """The credential of the API path: the `name` of its variable, and its `value`, which `repr` hides."""
+class Credential:
+    """The credential of the API path: the `name` of its variable, and its `value`, which only this attribute shows.
 
-    name: str
-    value: str
+    It is no Struct and no dataclass: those are shown by `rich`, and converted by `msgspec`, with all that they hold. For the same reason it
+    cannot be pickled.
+    """
+
+    __slots__ = ("_value", "name")
+
+    def __init__(self, name: str, value: str) -> None:
+        self.name = name
+        self._value = value
+
+    @property
+    def value(self) -> str:
+        """The secret itself."""
+        return self._value
 
     def __repr__(self) -> str:
         return f"Credential({self.name!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Credential) and (self.name, self._value) == (other.name, other._value)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self._value))
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError("a Credential is not pickled: it holds a secret")
 
 
 class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
