@@ -59,7 +59,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any, Final
 
-from claude_transport.printable import last_lines, printable
+from claude_transport.printable import last_lines, printable, redacted_head, redacted_tail
 
 __all__ = [
     "APIFailed",
@@ -115,7 +115,7 @@ __all__ = [
 _MAX_MESSAGE_CHARS: Final = 3000
 _MAX_REASON_CHARS: Final = 500
 _READ_CHARS: Final = 16_384
-"""Characters of a text that are searched for secrets. Fewer are shown: half a key at the cut does not look like one."""
+"""Characters of a text that are searched for secrets, and may be shown."""
 _MOST_CAUSES: Final = 20
 """Causes below each other that are asked for a reason."""
 _SUFFIX: Final = re.compile(r" \(transport=\w+, category=[\w-]+\)\Z")
@@ -191,6 +191,11 @@ class ClaudeTransportError(Exception):
 # Where the reason of an error is found.
 
 
+def whole_reason(error: ClaudeTransportError) -> str:
+    """Return the `reason` of an error before it is redacted and cut, for a caller that knows more secrets."""
+    return _reason_of(error)
+
+
 def _reason_of(error: BaseException) -> str:
     """Return what the other side said, as the error or one of its causes has it; else what its nearest cause says."""
     causes = _causes_of(error)
@@ -214,7 +219,7 @@ def _said_by_the_other_side(error: ClaudeTransportError) -> str:
     if told and told not in error.args:  # of a failure without words, the sentence of the error became the text of the result
         return told
     tail = getattr(error, "stderr_tail", "")
-    return last_lines(_without_secrets(tail[-_READ_CHARS:])) if isinstance(tail, str) else ""
+    return last_lines(redacted_tail(tail, without_secrets, at_most=_READ_CHARS)) if isinstance(tail, str) else ""
 
 
 def _said_in(result: object) -> str:
@@ -242,11 +247,11 @@ def _shown(text: str) -> str:
     if not text:
         return ""
     # redacted before it is cut: half a key does not look like one
-    words = " ".join(_without_secrets(text[:_READ_CHARS]).split())
+    words = " ".join(redacted_head(text, without_secrets, at_most=_READ_CHARS).split())
     return printable(words if len(words) <= _MAX_REASON_CHARS else words[: _MAX_REASON_CHARS - 1] + "…")
 
 
-def _without_secrets(text: str) -> str:
+def without_secrets(text: str) -> str:
     """Return `text` without what looks like a credential, and without the secrets of this process's environment."""
     try:
         from claude_transport.secret_forms import SECRET, find_secrets, redact_secrets  # needed only after a failure
@@ -289,7 +294,7 @@ def warn_caller(text: str) -> None:
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - `inspect` takes longer to load than the whole package
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _BETWEEN:
         level, frame = level + 1, frame.f_back
-    message = printable(_without_secrets(text[:_READ_CHARS]), at_most=_MAX_MESSAGE_CHARS)
+    message = printable(redacted_head(text, without_secrets, at_most=_READ_CHARS), at_most=_MAX_MESSAGE_CHARS)
     try:
         warnings.warn(message, ClaudeTransportWarning, stacklevel=2 if frame is None else level)
     except ClaudeTransportWarning as exc:

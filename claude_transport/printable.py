@@ -7,10 +7,14 @@ Without this, a peer could write log records of its own, move the cursor of a te
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 MAX_LINE_CHARS: Final = 1000
 """Default maximum of characters on one line."""
+
+MARGIN_CHARS: Final = 2**14
+"""Characters behind a cut that are redacted with a text: a secret on the cut is not longer."""
 
 _MAX_LINES: Final = 200
 """Maximum lines of a longer text: more than a traceback through the deepest callback has."""
@@ -36,6 +40,31 @@ def last_lines(text: str, *, at_most: int = 500) -> str:
     while lines and len(longer := f"{lines.pop()} | {kept}") <= at_most:
         kept = longer
     return kept
+
+
+def redacted_head(text: str, redact: Callable[[str], str], *, at_most: int) -> str:
+    """Return `redact` of the first `at_most` characters of `text`, without the first part of a secret that lies on the cut.
+
+    Half a secret does not look like one. So what follows is redacted, too, and what changes by that is left out. The cost does not grow
+    with `text`.
+    """
+    if len(text) <= at_most:
+        return redact(text)
+    shorter, longer = redact(text[:at_most]), redact(text[: at_most + MARGIN_CHARS])
+    return shorter[: _same(shorter, longer)]
+
+
+def redacted_tail(text: str, redact: Callable[[str], str], *, at_most: int) -> str:
+    """Return `redact` of the last `at_most` characters of `text`, without the last part of a secret that lies on the cut."""
+    if len(text) <= at_most:
+        return redact(text)
+    shorter, longer = redact(text[-at_most:]), redact(text[-at_most - MARGIN_CHARS :])
+    return shorter[len(shorter) - _same(shorter[::-1], longer[::-1]) :]
+
+
+def _same(one: str, other: str) -> int:
+    """Return how many characters at the beginning are the same."""
+    return next((at for at, (left, right) in enumerate(zip(one, other, strict=False)) if left != right), min(len(one), len(other)))
 
 
 def is_encodable(text: str) -> bool:

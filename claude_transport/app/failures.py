@@ -36,7 +36,7 @@ from claude_transport.errors import (
     UsageError,
     WrongLibcError,
 )
-from claude_transport.printable import printable, printable_lines
+from claude_transport.printable import printable, printable_lines, redacted_tail
 
 PROGRAM: Final = "claude-transport"
 COMPLETE_VARIABLE: Final = "_CLAUDE_TRANSPORT_COMPLETE"
@@ -56,6 +56,8 @@ NO_ANSWER: Final = "Allow more time with --timeout; `claude-transport doctor` sa
 TRACEBACK: Final = "CLAUDE_TRANSPORT_TRACEBACK"
 
 _LAST_WORDS = 5
+_TAIL_CHARS = 2**15
+"""Characters of standard error that are read: fewer than are kept, so that a key at the cut is seen whole."""
 """Lines of the CLI's stderr that are shown when it died. `--verbose` shows all of them at once."""
 
 _SUFFIX: Final = re.compile(r" \(transport=(\w+), category=[\w-]+\)$")
@@ -160,7 +162,8 @@ def hints_for(error: BaseException, *, verbose: bool = False) -> Iterator[str]:
     tail = error.stderr_tail if isinstance(error, ProcessError | ConnectTimeout) else ""
     if tail:
         yield "Its last words:"
-        yield from (f"  {printable(line)}" for line in _without_secrets(tail).rstrip().split("\n")[-_LAST_WORDS:])
+        words = redacted_tail(tail, _without_secrets, at_most=_TAIL_CHARS)
+        yield from (f"  {printable(line)}" for line in words.rstrip().split("\n")[-_LAST_WORDS:])
     remedy = remedy_for(error)
     if remedy:
         yield remedy

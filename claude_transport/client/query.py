@@ -56,7 +56,7 @@ from claude_transport.errors import (
     UsageError,
 )
 from claude_transport.loggers import logger_for
-from claude_transport.printable import printable
+from claude_transport.printable import printable, redacted_head
 from claude_transport.protocol.answers import McpServersChange
 from claude_transport.protocol.codec import LineDecoder
 from claude_transport.protocol.control import ControlResponse, InitializationInfo, encode_user_message
@@ -696,7 +696,7 @@ class Query(Controls):
         """Note what failed results say without the secrets of the options: the CLI may repeat what it was given."""
         for message in messages:
             if isinstance(message, ResultMessage) and message.is_error and (text := message.result or "; ".join(message.errors)):
-                force_setattr(message, "said", self._make_redactor().text(text[:_SAID_CHARS]))
+                force_setattr(message, "said", redacted_head(text, self._make_redactor().text, at_most=_SAID_CHARS))
 
     def _report_unreadable(self, messages: Sequence[Message]) -> None:
         """Keep the first line that held no message, and tell the transport about all of them."""

@@ -36,6 +36,7 @@ from claude_transport.loggers import logger_for
 from claude_transport.printable import printable, printable_lines
 from claude_transport.protocol.codec import DecodeCounters
 from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage
+from claude_transport.protocol.framing import OversizedLine
 from claude_transport.protocol.messages import ResultMessage
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.transport import TransportInfo, TransportLike
@@ -279,12 +280,15 @@ class Prose(NamedTuple):
     @classmethod
     def of(cls, failure: DecodeFailure | OversizedMessage) -> Prose:
         """Keep the beginning of the line."""
-        return cls(bytes(failure.raw[:_PROSE_BYTES]), getattr(failure, "line_number", None))
+        line = failure.raw
+        if len(line) > _PROSE_BYTES:
+            line = OversizedLine(line[:_PROSE_BYTES], size=len(line), limit=_PROSE_BYTES)
+        return cls(line, getattr(failure, "line_number", None))
 
     def error(self, info: TransportInfo, redactor: Redactor) -> CLIJSONDecodeError:
         """Return the error for a peer that has ended, and whose output was nothing but such lines."""
         # redacted before it is cut: half a key does not look like one
-        shown = printable(redactor.text(self.line.decode("utf-8", "backslashreplace")).strip(), at_most=_SHOWN_CHARS)
+        shown = printable(redactor.line(self.line).decode("utf-8", "backslashreplace").strip(), at_most=_SHOWN_CHARS)
         return CLIJSONDecodeError(
             f"{end_of(info)}, and none of its output was a message of the Claude CLI. It began with {shown!r}. {check_peer(info)}",
             line=self.line,

@@ -392,15 +392,10 @@ _address: ContextVar[str] = ContextVar("_address", default="")
 
 
 class _WithoutPath(logging.Filter):
-    """Removes the path of the API's address from what the SDK and its HTTP client log during a call: both log whole URLs.
-
-    Also removes an exception, which may quote a header. The error of the call has it as a cause, without the credential.
-    """
+    """Removes the path of the API's address from what the SDK and its HTTP client log during a call: both log whole URLs."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         url = _address.get()
-        if url:
-            record.exc_info = None
         if url and isinstance(record.args, tuple):
             texts = [str(each) for each in record.args]
             record.args = tuple(

@@ -74,12 +74,14 @@ from claude_transport.errors import (
     NotExecutableError,
     SpawnError,
     UsageError,
+    whole_reason,
 )
 from claude_transport.launch.credentials import Payer
 from claude_transport.launch.discovery import find_cli
 from claude_transport.launch.options import BillingPolicy, ClaudeOptions
 from claude_transport.launch.settings import with_settings_read
 from claude_transport.loggers import logger_for
+from claude_transport.printable import redacted_head
 from claude_transport.protocol.diagnosis import ReportedFailure
 from claude_transport.protocol.envelope import Message
 from claude_transport.protocol.messages import APIRetryMessage, AssistantMessage, InitMessage, ResultMessage, StreamEvent
@@ -519,6 +521,10 @@ class Path(Protocol):
     async def run(self, hear: Callable[[Message], object]) -> None: ...
 
 
+_REASON_CHARS: Final = 2**14
+"""Characters of a reason that are searched for secrets. Fewer are shown."""
+
+
 class Call:
     """One call. Call `run()` once.
 
@@ -634,7 +640,8 @@ class Call:
         if error.code == "exec.cli.timeout" and error.__cause__ is None and self._errors and self._errors[-1].code != error.code:
             error.__cause__ = self._errors[-1]
         # the agent may repeat what it was given
-        error.reason = redactor_knowing([], confidential=[self._request.options, self._request.codex]).text(error.reason)
+        redact = redactor_knowing([], confidential=[self._request.options, self._request.codex]).text
+        error.reason = redacted_head(whole_reason(error), redact, at_most=_REASON_CHARS)
         attach_completion(error, attempt.completion(attempts=attempts, duration=anyio.current_time() - self._started))
         if attempts > 1:
             error.add_note(f"{attempts} attempts were made")

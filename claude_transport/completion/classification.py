@@ -356,7 +356,7 @@ def forget_secrets(error: BaseException, hide: Callable[[str], str]) -> None:
 def _hide_in(error: BaseException, hide: Callable[[str], str]) -> None:
     """Remove secrets from the texts of `error`, and from the request that it keeps."""
     facts = getattr(error, "__dict__", {})
-    for name in ("args", "object", *facts):  # `object` is the text of a UnicodeError
+    for name in ("args", *facts):
         with contextlib.suppress(AttributeError, TypeError):  # an exception of other code may let nothing change it
             value = getattr(error, name, None)
             if value is not None and (hidden := _hidden(value, hide)) != value:

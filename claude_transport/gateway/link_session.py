@@ -21,6 +21,7 @@ from claude_transport.background import BackgroundTask
 from claude_transport.errors import ClaudeTransportError, ProcessError, ProtocolError, ReplayGap, TruncatedStream
 from claude_transport.gateway.session import GONE, Session, Surroundings, close_quietly
 from claude_transport.gateway.turned_away import TurnedAway
+from claude_transport.printable import redacted_tail
 from claude_transport.protocol.framing import LineBlock
 from claude_transport.protocol.link import (
     LINK_VERSION,
@@ -39,6 +40,9 @@ from claude_transport.streams.inflow import Wakeup
 from claude_transport.streams.link import LinkCarrier, LinkInbox
 from claude_transport.transport import Transport
 from claude_transport.wrappers.redactor import redactor_for
+
+_TAIL_CHARS: Final = 2**15
+"""Characters of standard error that a client is told at most: fewer than are kept, so that a key at the cut is seen whole."""
 
 _FAREWELL: Final = 2.0
 """Seconds to wait, at the end of a session, for the client to receive what is left: output, the exit status, the goodbye frame."""
@@ -158,7 +162,7 @@ class LinkSession(Session):
             exit_code=info.exit_code,
             signal=info.signal,
             killed=info.killed,
-            stderr_tail=redactor_for(self.transport).text(info.stderr_tail) if info.stderr_tail else "",
+            stderr_tail=redacted_tail(info.stderr_tail, redactor_for(self.transport).text, at_most=_TAIL_CHARS) if info.stderr_tail else "",
             error=error or self._unwritten,
         )
         self._carrier.wake()

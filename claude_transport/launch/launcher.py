@@ -29,10 +29,11 @@ from claude_transport.errors import (
     ConnectionLost,
     ProcessError,
     WorkingDirectoryError,
+    without_secrets,
 )
 from claude_transport.launch.payloads import Delivery
 from claude_transport.launch.supervisor import bootstrap, end_command, keeper
-from claude_transport.printable import last_lines
+from claude_transport.printable import last_lines, redacted_tail
 
 Quoting: TypeAlias = Literal["shell", "exec"]
 
@@ -389,6 +390,9 @@ _REFUSED_FOR_GOOD: Final[Mapping[str, re.Pattern[str]]] = {
 }
 """Launcher → words that mean that the same command will fail again."""
 
+_READ_CHARS: Final = 2**14
+"""Characters of the end of standard error from which the last lines are taken."""
+
 _NOT_LET_IN: Final[Mapping[str, re.Pattern[str]]] = {
     "ssh": re.compile(
         r"Permission denied \(|Host key verification failed|REMOTE HOST IDENTIFICATION HAS CHANGED|Too many authentication failures"
@@ -398,11 +402,16 @@ _NOT_LET_IN: Final[Mapping[str, re.Pattern[str]]] = {
 """Launcher → words that mean that the client was not authenticated."""
 
 
+def _said(stderr: str) -> str:
+    # redacted before it is cut: half a key does not look like one
+    return last_lines(redacted_tail(stderr, without_secrets, at_most=_READ_CHARS))
+
+
 def why_not_started(launcher: Launcher, *, exit_code: int | None, signal: int | None, stderr: str) -> ClaudeTransportError:
     """Make the error for a client that ended before the program was started. Nothing was sent to the program, so a retry is safe."""
     how = _exit_words(exit_code, signal)
     message = f"{_place(launcher)}: {launcher.program} ended with {how} before the program was started there"
-    said = last_lines(stderr)
+    said = _said(stderr)
     if (known := _NOT_LET_IN.get(launcher.name)) is not None and known.search(stderr):
         return AuthenticationError(message, reason=said)
     permanent = _REFUSED_FOR_GOOD.get(launcher.name)
@@ -437,7 +446,7 @@ def why_ended(
         return None
     if code is None:
         how = f"{launcher.program} ended with {_exit_words(exit_code, signal)}, without the exit code of the program"
-        return ConnectionLost(f"{_place(launcher)}: the connection was lost: {how}", reason=last_lines(stderr))
+        return ConnectionLost(f"{_place(launcher)}: the connection was lost: {how}", reason=_said(stderr))
     exit_code, signal = exit_status(code)
     how = _exit_words(exit_code, signal)
     return ProcessError(f"{_place(launcher)}: the program ended with {how}", exit_code=exit_code, signal=signal, stderr_tail=stderr)

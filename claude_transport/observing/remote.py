@@ -21,12 +21,14 @@ from claude_transport.errors import (
     ConnectTimeout,
     ProtocolError,
     ReplayGap,
+    without_secrets,
 )
 from claude_transport.observing.following import Observation
-from claude_transport.printable import printable
+from claude_transport.printable import printable, redacted_head
 from claude_transport.protocol.observation import SCRUBBED_HEADER, ObservedLine, check_since
 from claude_transport.protocol.server_sent_events import EventReader, ServerSentEvent
 from claude_transport.protocol.tape import Direction
+from claude_transport.secret_forms import SECRET
 from claude_transport.streams.address import Address
 from claude_transport.streams.http import HTTPStream, http_get
 from claude_transport.streams.sockets import DEFAULT_CONNECT_TIMEOUT, SocketConnectable
@@ -37,6 +39,8 @@ _SILENCE: Final = 60.0
 
 _MAX_SAID: Final = 500
 """Characters of a server's refusal that are shown."""
+_READ_BYTES: Final = 2**14
+"""Bytes of it that are read: a token on the cut is then seen whole."""
 
 _RETRYABLE: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 _KINDS: Final[dict[str, Direction]] = {"in": "in", "out": "out", "note": "note", "err": "err"}
@@ -142,13 +146,18 @@ class RemoteObservation(Observation):
         return answer
 
     async def _refusal(self, answer: HTTPStream) -> ClaudeTransportError:
-        said = printable((await answer.text(at_most=_MAX_SAID)).strip(), at_most=_MAX_SAID)
+        whole = (await answer.text(at_most=_READ_BYTES)).strip()
+        said = printable(redacted_head(whole, self._without_token, at_most=_MAX_SAID), at_most=_MAX_SAID)
         message = f"{self._address}: refused with HTTP {answer.status}: {said}"
         if answer.status == 409:
             return ReplayGap(message)
         if answer.status in {401, 403}:
             return AuthenticationError(message, code="connect.auth_failed" if answer.status == 401 else "connect.forbidden")
         return CLIConnectionError(message, code=f"connect.http_{answer.status}", retryable=answer.status in _RETRYABLE)
+
+    def _without_token(self, text: str) -> str:
+        """Return `text` without secrets: a gateway may repeat the token that it refuses."""
+        return without_secrets(text if self._token is None else text.replace(self._token, SECRET))
 
 
 async def _drop(stream: ByteStream) -> None:

@@ -60,6 +60,9 @@ _MIN_USER = 3
 _MIN_SECRET = 4
 """Minimum characters of a known secret: shorter values occur everywhere."""
 
+_GOES_ON = (b"A1B2C3D4" * 8, b"a1b2c3d4" * 8, b"a1b2c3d4" * 4 + b"." + b"a1b2c3d4" * 4)
+"""How the word at the end of a cut line may go on, so that it has the form of a key."""
+
 _SETTING = re.compile(r"\$\{?\w+\}?|<[^<>]*>|\*+|\[secret\]|none|null|true|false", re.IGNORECASE)
 
 
@@ -82,6 +85,7 @@ class Redactor:
         spellings = {spelling for secret in self._secrets for spelling in (secret, json.dumps(secret, ensure_ascii=False)[1:-1])}
         known = sorted(spellings, key=len, reverse=True)  # in nested JSON, such as the input of a tool, a secret is escaped
         self._known_secret = SlicedPattern("|".join(map(re.escape, known))) if known else None
+        self._byte_secrets = tuple(spelling.encode("utf-8", "surrogatepass") for spelling in known)
         self.several_words: tuple[str, ...] = tuple(text for text in (*known, *self._homes) if len(text.split(None, 1)) > 1)
         """Known secrets and homes with spaces in them: the end of a word is not their end."""
         self._known_home = _paths(self._homes)
@@ -102,6 +106,8 @@ class Redactor:
         The line may be JSON or not, whole or cut, UTF-8 or not. JSON keeps its fields; the value of a field with a secret name is replaced
         as a whole. `instead(field, text)` may return what stands in place of a string value, or None.
         """
+        if isinstance(line, OversizedLine) and len(line) < line.size:
+            return OversizedLine(self._cut_line(bytes(line), instead), size=line.size, limit=line.limit)
         if instead is None and not self._may_hold_something(line):
             return line
         if line.lstrip()[:1] in (b"{", b"["):
@@ -109,9 +115,17 @@ class Redactor:
             redacted = rewrite_strings(line, rewrite, keep=is_secret_name, number=self._is_secret_number)
         else:
             redacted = self.text(line.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
-        if redacted == line:
-            return line
-        return OversizedLine(redacted, size=line.size, limit=line.limit) if isinstance(line, OversizedLine) else redacted
+        return line if redacted == line else redacted
+
+    def _cut_line(self, line: bytes, instead: Callable[[str, str], str | None] | None) -> bytes:
+        """Return the beginning of a line without its secrets, and without the first part of one that lies on the cut."""
+        redacted = self.line(line, instead=instead)
+        for more in _GOES_ON:
+            longer = self.line(line + more, instead=instead)
+            same = next((at for at, (one, other) in enumerate(zip(redacted, longer, strict=False)) if one != other), len(redacted))
+            redacted = redacted[:same]
+        begun = max((_begun_chars(redacted, spelling) for spelling in self._byte_secrets), default=0)
+        return redacted[: len(redacted) - begun]
 
     def text(self, text: str) -> str:
         """Return plain text without secrets, home directories, known user names and e-mail addresses.
@@ -168,6 +182,11 @@ class Redactor:
 
     def _is_secret_number(self, place: Place) -> bool:
         return is_password_name(place.name)
+
+
+def _begun_chars(line: bytes, secret: bytes) -> int:
+    """Return how many bytes at the end of `line` begin `secret`."""
+    return next((size for size in range(min(len(line), len(secret) - 1), _MIN_SECRET - 1, -1) if line.endswith(secret[:size])), 0)
 
 
 def _paths(homes: Iterable[str]) -> SlicedPattern | None:

@@ -21,11 +21,11 @@ from typing import IO, Any, Final, TypeVar, cast
 import anyio
 import msgspec
 
-from claude_transport.errors import CLIConnectionError, ConfigurationError
+from claude_transport.errors import CLIConnectionError, ConfigurationError, without_secrets
 from claude_transport.launch import windows
 from claude_transport.locks import try_lock
 from claude_transport.loggers import logger_for
-from claude_transport.printable import printable
+from claude_transport.printable import printable, redacted_head
 from claude_transport.session_store import SessionKey, SessionStore, SessionStoreEntry, SharedSessionStore, has_method
 from claude_transport.sessions.places import is_session_id, project_key_for_directory
 from claude_transport.sessions.store_entries import encode_entry
@@ -146,7 +146,7 @@ async def asked(answer: Awaitable[_T], *, timeout: float) -> _T:
 
 def said_by(exc: BaseException) -> str:
     """Return what a store's exception says, on one short line."""
-    return printable(f"{type(exc).__name__}: {exc}"[:500])
+    return printable(redacted_head(f"{type(exc).__name__}: {exc}", without_secrets, at_most=2000), at_most=500)
 
 
 class PrivatePlace:

@@ -37,7 +37,7 @@ from claude_transport.errors import (
     ProtocolError,
 )
 from claude_transport.loggers import logger_for
-from claude_transport.printable import last_lines, printable
+from claude_transport.printable import last_lines, printable, redacted_tail
 from claude_transport.protocol.link import (
     DEFAULT_HEARTBEAT,
     DEFAULT_REPLAY_BYTES,
@@ -342,7 +342,7 @@ class LinkStream(ByteStream):
             if end.stderr_tail:
                 redactor = redactor_knowing([os.environ], confidential=self._confidential)
                 # redacted before it is cut: half a key does not look like one
-                error.reason = last_lines(redactor.text(end.stderr_tail))
+                error.reason = last_lines(redacted_tail(end.stderr_tail, redactor.text, at_most=2**14))
             return error
         if end.error is not None:
             return ConnectionLost(end.error, reason=end.error)

@@ -30,7 +30,7 @@ from claude_transport.errors import (
     WorkingDirectoryError,
     WrongLibcError,
 )
-from claude_transport.printable import last_lines
+from claude_transport.printable import last_lines, redacted_tail
 from claude_transport.protocol.redaction import redactor_knowing
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.guard import MARK_VARIABLE, SPARED_VARIABLE, SafePopen, guard, new_mark
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
 DEFAULT_CLOSE_TIMEOUT = 5.0
 """Seconds for closing in all. An idle CLI needs 0.04 (docs/reference/protocol.md#timing); one that still writes needs the rest."""
+
+_WORDS_CHARS = 2**14
+"""Characters of the end of standard error from which the last words are taken."""
 
 _EXIT_GRACE = 2.0
 """Seconds that a child may live on after it closed its output. After that the stream ends without its exit status."""
@@ -201,7 +204,7 @@ class ProcessConnectable(ByteStreamConnectable):
     def _last_words(self, said: str) -> str:
         environment = os.environ if self._env is None else self._env
         # redacted before it is cut: half a key does not look like one
-        return redactor_knowing([os.environ, environment], confidential=self._confidential).text(said)
+        return redacted_tail(said, redactor_knowing([os.environ, environment], confidential=self._confidential).text, at_most=_WORDS_CHARS)
 
     def _is_there(self) -> bool:
         """Return True when the program exists: on the child's PATH for a bare name, else as a path from its working directory."""

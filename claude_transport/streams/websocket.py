@@ -33,8 +33,11 @@ from claude_transport.errors import (
     ConnectTimeout,
     ProtocolError,
     UsageError,
+    without_secrets,
 )
 from claude_transport.loggers import logger_for
+from claude_transport.printable import redacted_head
+from claude_transport.secret_forms import SECRET, find_secrets
 from claude_transport.streams.address import Address, StreamAttribute, parse_address
 from claude_transport.streams.sockets import DEFAULT_CONNECT_TIMEOUT, SocketConnectable
 from claude_transport.streams.tls import TLSConnectable
@@ -223,6 +226,12 @@ class WebSocketConnectable(ByteStreamConnectable):
         connection.take_frames(protocol.events_received()[1:])  # the first event is the answer; frames may follow it
         return connection
 
+    def _without_token(self, text: str) -> str:
+        """Return `text` without secrets: a server may repeat the token that it refuses."""
+        for secret in sorted(find_secrets(self._headers), key=len, reverse=True):
+            text = text.replace(secret, SECRET)
+        return without_secrets(text)
+
     def _refusal(self, protocol: ClientProtocol) -> CLIConnectionError:
         response: Any = getattr(protocol.handshake_exc, "response", None)
         if response is None:
@@ -231,7 +240,8 @@ class WebSocketConnectable(ByteStreamConnectable):
             return self._no_server(str(protocol.handshake_exc or "its answer cannot be read"))
         status: int = response.status_code
         text = bytes(response.body or b"").decode("utf-8", "replace")
-        said = "".join(each if each.isprintable() else " " for each in text[:_SHOWN_CHARS]).strip()
+        shown = redacted_head(text, self._without_token, at_most=_SHOWN_CHARS)[:_SHOWN_CHARS]
+        said = "".join(each if each.isprintable() else " " for each in shown).strip()
         message = f"{self.address}: refused with HTTP {status}{f': {said}' if said else ''}"
         reason = said or f"HTTP {status}"
         if status in {401, 403}:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from claude_transport.printable import redacted_head
 from claude_transport.protocol.dialect import Dialect
 from claude_transport.protocol.messages import ResultMessage
 from claude_transport.protocol.redaction import Redactor
@@ -40,7 +41,7 @@ _MAX_VALUE = 200
 
 def limited(value: str) -> str:
     """Return `value` cut to `_MAX_VALUE` characters, encodable as UTF-8, and without what looks like a secret."""
-    return _redact(value[: 2 * _MAX_VALUE])[:_MAX_VALUE].encode("utf-8", "replace").decode("utf-8")
+    return redacted_head(value, _redact, at_most=2 * _MAX_VALUE)[:_MAX_VALUE].encode("utf-8", "replace").decode("utf-8")
 
 
 def of_turn(*, session_id: str | None, model: str | None, agent: Dialect = Dialect.CLAUDE) -> Attributes:

@@ -63,6 +63,7 @@ def shown_by(error: ct.ClaudeTransportError) -> str:
     """All that is shown of an error: by itself, by its causes, by its facts, and by a traceback with the local variables."""
     texts = [error.reason, repr(ct.completion.partial_completion(error)), repr(pickle.loads(pickle.dumps(error)))]
     for each in chain_of(error):
+        texts += [str(dict(each.request.headers))] if "request" in vars(each) else []
         texts += [str(each), repr(each), repr(each.args), repr({name: value for name, value in vars(each).items() if name != "completion"})]
     texts += traceback.TracebackException.from_exception(error, capture_locals=True).format()
     return "\n".join(texts)
@@ -271,12 +272,22 @@ async def test_a_call_sends_one_credential_whatever_the_custom_headers_say(
 # ---------------------------------------------------------------------------------------------------------------- failed calls
 
 
+GATEWAY, SHORT, FOREIGN = "pilot-Boat-8812", "q7-zz", "sk-ant-api03-Zm9vYmFyYmF6cXV4"
+ALL = (*SECRETS, GATEWAY, SHORT, FOREIGN)
+
+
+def telling(host: str) -> ct.ClaudeOptions:
+    """Options that give the API all kinds of secrets to repeat."""
+    headers = f"x-gateway: {GATEWAY}"
+    return options_with(f"http://{USER}:{PASSWORD}@{host}", ANTHROPIC_AUTH_TOKEN=SHORT, ANTHROPIC_CUSTOM_HEADERS=headers)
+
+
 def repeating(host: str) -> str:
-    """What an API says that repeats all that it was sent."""
-    return f"no {KEY!r} at http://{USER}:{PASSWORD}@{host}, or {PASSWORD} ({json.dumps(KEY)})"
+    """What an API says that repeats all that it was sent, and a key of its own."""
+    return f"no {KEY!r} at http://{USER}:{PASSWORD}@{host}, or {PASSWORD} ({json.dumps(KEY)}) {GATEWAY} <{SHORT}> <{FOREIGN}>"
 
 
-REPEATED = "no '[secret]' at http://{host}, or [secret] (\"[secret]\")"
+REPEATED = "no '[secret]' at http://{host}, or [secret] (\"[secret]\") [secret] <[secret]> <[secret]>"
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 413, 429, 500, 529])
@@ -285,13 +296,13 @@ async def test_an_answer_that_repeats_the_credential_shows_none(
 ) -> None:
     host = fake_messages_api.url.removeprefix("http://")
     fake_messages_api.replace(replies.error(status, message=repeating(host)))
-    error = await failure(options_with(f"http://{USER}:{PASSWORD}@{host}"))
+    error = await failure(telling(host))
     said = REPEATED.format(host=host)
     assert isinstance(error, ct.ResultError)
     assert isinstance(error.result, ct.ResultMessage)
     assert (error.reason, error.result.result) == (said, said)
     assert getattr(error.__cause__, "body", None) == {"type": "error", "error": {"type": replies.ERROR_TYPES[status][0], "message": said}}
-    assert secrets_in(shown_by(error) + everything_logged()) == []
+    assert secrets_in(shown_by(error) + everything_logged(), secrets=ALL) == []
 
 
 async def test_a_stream_that_fails_and_repeats_the_credential_shows_none(
@@ -300,9 +311,9 @@ async def test_a_stream_that_fails_and_repeats_the_credential_shows_none(
     host = fake_messages_api.url.removeprefix("http://")
     failed = {"type": "error", "error": {"type": "overloaded_error", "message": repeating(host)}}
     fake_messages_api.replace(replies.raw([{"type": "message_start", "message": {"id": "msg_1"}}, failed], times=None))
-    error = await failure(options_with(f"http://{USER}:{PASSWORD}@{host}"))
+    error = await failure(telling(host))
     assert (type(error), error.reason) == (ct.Overloaded, REPEATED.format(host=host))
-    assert secrets_in(shown_by(error) + everything_logged()) == []
+    assert secrets_in(shown_by(error) + everything_logged(), secrets=ALL) == []
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])

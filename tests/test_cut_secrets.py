@@ -1,0 +1,175 @@
+"""A text is redacted before it is cut. Half a key does not look like one, so the cut is tried at every place of a key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import claude_transport as ct
+from claude_transport import errors
+from claude_transport.client.reports import Prose
+from claude_transport.printable import MARGIN_CHARS, redacted_head, redacted_tail
+from claude_transport.protocol.envelope import DecodeFailure
+from claude_transport.protocol.framing import OversizedLine
+from claude_transport.protocol.redaction import Redactor
+from claude_transport.wrappers.gen_ai import limited
+
+KNOWN = "violet harbour-1729/Æsop"  # known by its value: two words
+SHAPED = "sk-ant-api03-Zm9vYmFyYmF6cXV4-9_A"  # known by its form
+TOKEN = "ghp_0123456789abcdefghijABCDEFGHIJ"
+KEYS = {"known": KNOWN, "shaped": SHAPED, "token": TOKEN}
+LEAST = 4
+"""Characters of a key that may be left: fewer say nothing."""
+
+
+def offsets(cut: int, key: str) -> range:
+    """Where a key may begin so that the cut lies before it, in it or behind it: every fifth place, because each takes a while."""
+    return range(cut - len(key) - 4, cut + 4, 5)
+
+
+def piece_of(key: str, shown: str, *, least: int = LEAST) -> str:
+    """The first part of `key` with so many characters that `shown` holds; empty when there is none."""
+    parts = (key[at : at + least + 1] for at in range(len(key) - least))
+    return next((part for part in parts if part in shown), "")
+
+
+@pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
+@pytest.mark.parametrize("at_most", [64, 1000])
+def test_the_beginning_of_a_text_has_no_part_of_a_key_wherever_the_cut_is(key: str, at_most: int) -> None:
+    redact = Redactor(secrets=[KNOWN]).text
+    for before in range(at_most - len(key) - 2, at_most + 2):
+        shown = redacted_head(f"{'.' * before} {key} and more {'x ' * 20_000}", redact, at_most=at_most)
+        assert (piece_of(key, shown), shown[: min(before, at_most)]) == ("", "." * min(before, at_most)), before
+        assert len(shown) <= at_most + len("[secret]")
+
+
+@pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
+@pytest.mark.parametrize("at_most", [64, 1000])
+def test_the_end_of_a_text_has_no_part_of_a_key_wherever_the_cut_is(key: str, at_most: int) -> None:
+    redact = Redactor(secrets=[KNOWN]).text
+    for after in range(at_most - len(key) - 2, at_most + 2):
+        shown = redacted_tail(f"{'x ' * 20_000} {key} {'.' * after}", redact, at_most=at_most)
+        assert (piece_of(key, shown), shown[len(shown) - min(after, at_most) :]) == ("", "." * min(after, at_most)), after
+
+
+@pytest.mark.parametrize("cut", [redacted_head, redacted_tail])
+def test_a_short_text_is_redacted_whole_and_a_long_one_in_part(cut: Callable[..., str]) -> None:
+    read: list[int] = []
+
+    def redact(text: str) -> str:
+        read.append(len(text))
+        return text
+
+    assert cut("abc", redact, at_most=3) == "abc"
+    assert cut("x" * 10_000_000, redact, at_most=3) == "xxx"
+    assert read == [3, 3, 3 + MARGIN_CHARS]
+
+
+# ------------------------------------------------------------------------------------------------------------- where texts are cut
+
+BLANK = 2**14
+"""White space before a key: a reason is put on one line, so that what lay on a cut far behind comes to its beginning."""
+
+
+def reason(text: str) -> str:
+    return str(errors.ClaudeTransportError("It failed.", reason=text))
+
+
+def result(text: str) -> str:
+    failed = errors.APIFailed("It failed.")
+    failed.result = ct.ResultMessage(subtype="success", is_error=True, num_turns=1, result=text)
+    return str(failed)
+
+
+def cause(text: str) -> str:
+    error = errors.ClaudeTransportError("It failed.")
+    error.__cause__ = OSError(text)
+    return str(error)
+
+
+@pytest.mark.parametrize("shown_by", [reason, result, cause])
+def test_the_reason_of_an_error_has_no_part_of_a_key_wherever_the_cut_is(
+    shown_by: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_TOKEN", KNOWN)
+    for key in KEYS.values():
+        for cut, filler in ((500, "."), (BLANK, " ")):
+            for before in offsets(cut - len("It says "), key):
+                shown = shown_by(f"It says{filler * before} {key} more {'.' * len(key)}")
+                assert (piece_of(key, shown), shown.startswith("It failed. Reason: It says")) == ("", True), before
+
+
+def test_the_last_words_of_a_process_have_no_part_of_a_key_wherever_the_cut_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_TOKEN", KNOWN)
+    for key in KEYS.values():
+        for after in offsets(BLANK - len("The end"), key):
+            error = ct.ProcessError("It ended.", exit_code=1, stderr_tail=f"{'.' * 500} {key}{chr(10) * after}The end")
+            assert (piece_of(key, str(error)), str(error).endswith("The end")) == ("", True), after
+
+
+def test_a_warning_has_no_part_of_a_key_wherever_the_cut_is() -> None:
+    many = f"{TOKEN} " * (BLANK // (len(TOKEN) + 1))  # each becomes shorter, so that the cut comes into what is shown
+    for before in range(0, len(SHAPED) + 2, 3):
+        text = f"{many[: BLANK - len(SHAPED) - 400]} {'.' * (before + 398)} {SHAPED} {'.' * 500}"
+        with pytest.warns(errors.ClaudeTransportWarning) as caught:
+            errors.warn_caller(text)
+        assert piece_of(SHAPED, str(caught[0].message)) == "", before
+
+
+async def test_the_reason_of_a_call_has_no_part_of_a_secret_of_its_options_wherever_the_cut_is(
+    cli_call: Callable[[str, str], Any],
+) -> None:
+    """The options know a key that the environment of this process does not."""
+    for before in range(499 - len(KNOWN), 499, 6):
+        error = await cli_call(f"{'.' * before} {KNOWN} more {'.' * 600}", KNOWN)
+        assert piece_of(KNOWN, str(error) + repr(error) + str(error.__cause__)) == "", before
+
+
+@pytest.fixture
+def cli_call(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Any]:
+    """`cli_call(text, secret)`: the error of a call whose API repeats `text`; the options have `secret`."""
+    from claude_transport.testing import FakeMessagesAPI, replies
+
+    async def call(text: str, secret: str) -> ct.ClaudeTransportError:
+        async with FakeMessagesAPI(replies.error(500, message=text)) as api:
+            options = ct.ClaudeOptions(env={**api.environment(), "GATEWAY_TOKEN": secret}, env_mode="exact")
+            with pytest.raises(ct.ClaudeTransportError) as caught:
+                await ct.complete("Hi", transport="api", model="haiku", options=options, retry=ct.RetryPolicy.none())
+        return caught.value
+
+    return call
+
+
+def test_a_name_in_a_span_has_no_part_of_a_key_wherever_the_cut_is() -> None:
+    for before in range(0, 400 - 2 * len(TOKEN), 2):
+        shown = limited(f"{TOKEN}{'.' * 3}{TOKEN} {'.' * before}{SHAPED}{'.' * 900}")
+        assert (piece_of(SHAPED, shown), len(shown) <= 200) == ("", True), before
+
+
+def test_the_first_line_of_another_program_has_no_part_of_a_key_wherever_the_cut_is() -> None:
+    for key in KEYS.values():
+        for before in offsets(4096, key):
+            prose = Prose.of(DecodeFailure(raw=f"{' ' * before}{key} more".encode(), error="no JSON"))
+            error = prose.error(ct.TransportInfo(kind="x"), Redactor(secrets=[KNOWN]))
+            assert piece_of(key, str(error)) == "", before
+
+
+@pytest.mark.parametrize("quote", ["", '{"type":"x","text":"'], ids=["text", "json"])
+@pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
+def test_the_beginning_of_a_line_that_is_too_long_has_no_part_of_a_key(key: str, quote: str) -> None:
+    redactor = Redactor(secrets=[KNOWN])
+    whole = f"{quote}The key is {key} and so on"
+    begin = len(whole[: whole.index(key)].encode())
+    for length in range(begin, len(whole.encode())):
+        line = OversizedLine(whole.encode()[:length], size=10_000, limit=100)
+        shown = redactor.line(line)
+        assert isinstance(shown, OversizedLine)
+        assert (shown.size, shown.limit, shown.startswith(f"{quote}The key is".encode())) == (10_000, 100, True)
+        assert piece_of(key, shown.decode("utf-8", "replace")) == "", length
+
+
+def test_a_line_that_is_too_long_keeps_what_is_no_secret() -> None:
+    head = b'{"type":"user","message":{"content":"' + b"a long text " * 20
+    assert Redactor(secrets=[KNOWN]).line(OversizedLine(head, size=10_000, limit=100)) == head
