@@ -178,6 +178,15 @@ async def test_a_call_that_works_logs_no_credential_and_no_path(
     assert secrets_in(shown_by(error) + logged, secrets=(*SECRETS, gateway)) == []
 
 
+async def test_what_a_program_logs_after_a_call_is_its_own(
+    fake_messages_api: FakeMessagesAPI, everything_logged: Callable[[], str]
+) -> None:
+    url = f"{fake_messages_api.url}/{PATH}"
+    await failure(options_with(url))
+    logging.getLogger("httpx2").info("HTTP Request: %s %s", "GET", url)
+    assert f"HTTP Request: GET {url}\n" in everything_logged()
+
+
 # -------------------------------------------------------------------------------------------------------------- the credential
 
 
