@@ -56,9 +56,10 @@ NO_ANSWER: Final = "Allow more time with --timeout; `claude-transport doctor` sa
 TRACEBACK: Final = "CLAUDE_TRANSPORT_TRACEBACK"
 
 _LAST_WORDS = 5
+"""Lines of the CLI's stderr that are shown when it died. `--verbose` shows all of them at once."""
+
 _TAIL_CHARS = 2**15
 """Characters of standard error that are read: fewer than are kept, so that a key at the cut is seen whole."""
-"""Lines of the CLI's stderr that are shown when it died. `--verbose` shows all of them at once."""
 
 _SUFFIX: Final = re.compile(r" \(transport=(\w+), category=[\w-]+\)$")
 _SENTENCES: Final = re.compile(r"(?<=[.!?]) (?=[A-Z`])")
