@@ -24,12 +24,12 @@ from claude_transport.printable import printable
 OLDEST_CLI: Final = "2.1.92"
 """The oldest CLI that this library talks to; an older one is refused."""
 
-NEWEST_CLI: Final = "2.1.331"
+NEWEST_CLI: Final = "2.1.332"
 """The newest CLI that this library was tested with; a newer one is used, with one warning."""
 
 OBSERVED: Final[tuple[str, ...]] = tuple(
     f"2.1.{patch}"
-    for patch in (92, 113, 121, 131, 150, 169, 178, 191, 204, 211, 219, 235, 247, 251, 257, 275, 280, 294, 308, 321, 330, 331)
+    for patch in (92, 113, 121, 131, 150, 169, 178, 191, 204, 211, 219, 235, 247, 251, 257, 275, 280, 294, 308, 321, 330, 331, 332)
 )
 """The versions whose binaries were examined for the table."""
 
