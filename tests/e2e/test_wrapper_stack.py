@@ -45,8 +45,6 @@ import claude_transport as ct
 from claude_transport.testing import FakeMessagesAPI, Tape, replies
 from claude_transport.wrappers.metrics_snapshot import TokenCounts
 
-pytestmark = pytest.mark.both_loops
-
 
 class KeptSpan(trace.NonRecordingSpan):
     """A span that keeps what it is told."""
