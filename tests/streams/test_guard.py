@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -325,18 +328,85 @@ def test_marks_are_looked_for_only_where_environments_can_be_read() -> None:
     assert kill_marked(new_mark()) == 0
 
 
-def test_a_guard_that_somebody_stopped_stops_nobody() -> None:
-    mine, kept = Guard(), new_mark()
-    mine.watch(kept, os.getpid())
+def in_time(work: Callable[[], object], *, otherwise_kill: int) -> bool:
+    """Run `work` in a thread. Return whether it ends within 30 seconds; otherwise a process is killed, which ends it."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(30)
+    if not thread.is_alive():
+        return True
+    os.kill(otherwise_kill, signal.SIGKILL)
+    thread.join(30)
+    return False
+
+
+def stopped_guard(mine: Guard, mark: str) -> int:
+    """Have a guard watch a child, and stop it: it reads nothing any more. Returns its process id."""
+    mine.watch(mark, os.getpid())
     stopped = mine.pid
     assert stopped is not None
     os.kill(stopped, signal.SIGSTOP)
-    for _ in range(2_000):  # more than its pipe holds
-        mark = new_mark()
-        mine.watch(mark, os.getpid())
+    return stopped
+
+
+def test_a_guard_whose_pipe_is_full_blocks_nothing_and_is_replaced() -> None:
+    mine, kept, replaced = Guard(), new_mark(), set[int | None]()
+    stopped = stopped_guard(mine, kept)
+
+    def fill() -> None:
+        for _ in range(2_000):  # more than its pipe holds
+            mark = new_mark()
+            mine.watch(mark, os.getpid())
+            mine.release(mark)
+        replaced.add(mine.pid)
+        mine.release(kept)
+
+    assert in_time(fill, otherwise_kill=stopped)
+    assert replaced.isdisjoint({None, stopped})
+    assert mine.pid is None
+    with pytest.raises(ProcessLookupError):
+        os.kill(stopped, 0)
+
+
+def test_a_stopped_guard_whose_last_child_goes_is_waited_for_a_moment_and_killed() -> None:
+    mine, kept = Guard(), new_mark()
+    stopped = stopped_guard(mine, kept)
+    assert in_time(lambda: mine.release(kept), otherwise_kill=stopped)
+    assert mine.pid is None
+    with pytest.raises(ProcessLookupError):
+        os.kill(stopped, 0)
+
+
+def test_a_guard_that_is_replaced_and_reads_again_ends_no_child() -> None:
+    mine, mark = Guard(), new_mark()
+    child = subprocess.Popen(["sleep", "1000"], env={**os.environ, MARK_VARIABLE: mark}, start_new_session=True)
+    mine.watch(mark, child.pid)
+    stopped = mine.pid
+    assert stopped is not None
+    os.kill(stopped, signal.SIGSTOP)
+
+    def go_on_when_replaced() -> None:
+        while mine.pid == stopped:
+            pass
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(stopped, signal.SIGCONT)
+
+    def fill() -> None:
+        while mine.pid == stopped:
+            other = new_mark()
+            mine.watch(other, 2**22 + 1)  # there is no such group
+            mine.release(other)
+
+    continuing = threading.Thread(target=go_on_when_replaced, daemon=True)
+    continuing.start()
+    try:
+        assert in_time(fill, otherwise_kill=stopped)
+        continuing.join()
+        assert child.poll() is None
+    finally:
+        child.kill()
+        child.wait()
         mine.release(mark)
-    assert mine.pid not in (None, stopped)
-    mine.release(kept)
     assert mine.pid is None
 
 
