@@ -631,3 +631,15 @@ async def test_bytes_that_are_no_lines_get_through_as_they_are() -> None:
         await peer.wait_input_end()
         assert peer.received == b"one\ntwo\nthree"
         await stream.aclose()
+
+
+async def test_a_cancelled_close_of_a_link_leaves_no_task_behind() -> None:
+    door = Door()
+    with anyio.fail_after(60):
+        async with LinkPeer().listening(door.accept):
+            stream = await LinkConnectable(door, close_timeout=0.1).connect()
+            assert [task.name for task in anyio.get_running_tasks()].count("resumable link") == 1
+            with anyio.CancelScope() as scope:
+                scope.cancel()
+                await stream.aclose()
+            assert [task.name for task in anyio.get_running_tasks()].count("resumable link") == 0

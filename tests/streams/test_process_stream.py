@@ -91,6 +91,19 @@ async def test_the_child_leads_a_session_of_its_own() -> None:
         assert os.getpgid(pid) == os.getsid(pid) == pid
 
 
+async def test_a_cancelled_close_returns_when_the_child_has_ended() -> None:
+    stream = await started("trap '' TERM; echo up; while :; do sleep 0.01; done", close_timeout=0.1)
+    pid = stream.extra(StreamAttribute.pid)
+    with anyio.fail_after(30):
+        assert await stream.receive() == b"up\n"
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await stream.aclose()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    assert stream.extra(StreamAttribute.killed)
+
+
 async def test_a_cancelled_receive_takes_nothing_along() -> None:
     async with await started("exec cat") as stream:
         for rounds in range(6):
