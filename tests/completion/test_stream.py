@@ -274,3 +274,16 @@ def test_nothing_is_left_when_the_loop_ends_under_it(fake_claude: Callable[..., 
         anyio.run(main, backend=backend)
     gc.collect()
     assert all(_has_gone(call.pid) for call in fake.calls())
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_no_task_of_a_stream_runs_when_its_close_returns_also_when_that_is_cancelled(world: World, *, cancelled: bool) -> None:
+    with anyio.fail_after(60):
+        stream = world.stream(gated=True)
+        assert await anext(stream) == CHUNKS[0]
+        assert [task.name for task in anyio.get_running_tasks()].count("claude stream") == 1
+        with anyio.CancelScope() as scope:
+            if cancelled:
+                scope.cancel()
+            await stream.aclose()
+        assert [task.name for task in anyio.get_running_tasks()].count("claude stream") == 0
