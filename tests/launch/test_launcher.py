@@ -431,6 +431,18 @@ def test_a_client_that_gets_nowhere_has_said_why(
     assert stderr in str(error)
 
 
+@pytest.mark.parametrize("after", [0, 480, 486, 492, 499])  # the last 500 characters are shown
+def test_what_a_client_says_last_shows_no_part_of_a_key(after: int) -> None:
+    key = "sk-ant-api03-Zm9vYmFyYmF6cXV4"
+    stderr = f"The key {key} {'.' * after}"
+    started = why_not_started(SSH, exit_code=255, signal=None, stderr=stderr)
+    lost = why_ended(SSH, code=None, exit_code=255, signal=None, stderr=stderr)
+    assert lost is not None
+    for error in (started, lost):
+        assert [part for part in (key[:8], key[9:14], key[-5:]) if part in error.reason] == []
+        assert error.reason.endswith("." * after)
+
+
 def test_the_same_exit_code_of_ssh_is_the_programs_or_the_connections() -> None:
     own = why_ended(SSH, code=255, exit_code=255, signal=None, stderr="")
     assert isinstance(own, ct.ProcessError)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from claude_transport.errors import ClaudeTransportError, ConnectionLost, ProtocolError
+from claude_transport.errors import AuthenticationError, ClaudeTransportError, ConnectionLost, ProtocolError
 from claude_transport.observing import observe
 from claude_transport.protocol.server_sent_events import HEARTBEAT, encode_event
 
@@ -13,20 +13,20 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
 ROW = b'{"t":0,"dir":"out","line":"{}"}'
 
 
-async def first_line_of(body: bytes) -> object:
+async def first_line_of(body: bytes, *, head: bytes = HEAD, token: str | None = None) -> object:
     """Observe a server that says this."""
 
     async def answer(stream: anyio.abc.SocketStream) -> None:
         async with stream:
             await stream.receive()
-            await stream.send(HEAD + body)
+            await stream.send(head + body)
 
     found: object = None
     with anyio.fail_after(30):
         async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
             tasks.start_soon(listener.serve, answer)
             port = listener.extra(anyio.abc.SocketAttribute.local_port)
-            async with observe(f"ws://127.0.0.1:{port}", session="a") as watching:
+            async with observe(f"ws://127.0.0.1:{port}", session="a", token=token) as watching:
                 try:
                     found = await anext(watching)
                 except ClaudeTransportError as exc:
@@ -35,6 +35,16 @@ async def first_line_of(body: bytes) -> object:
     if isinstance(found, ClaudeTransportError):
         raise found
     return found
+
+
+@pytest.mark.parametrize("before", [0, 480, 486, 492, 498])  # the first 500 characters are shown
+async def test_a_refusal_that_repeats_the_token_shows_no_part_of_it(before: int) -> None:
+    token = "violet-Harbour-1729"
+    body = f"{'.' * before} {token} {'.' * 300}".encode()
+    with pytest.raises(AuthenticationError) as caught:
+        await first_line_of(body, head=b"HTTP/1.1 401 No\r\ncontent-length: %d\r\n\r\n" % len(body), token=token)
+    assert [part for part in (token[:5], token[-5:]) if part in str(caught.value)] == []
+    assert f"refused with HTTP 401: {'.' * before}" in str(caught.value)
 
 
 @pytest.mark.parametrize("position", ["-5", "x", "", "1" * 40, "1_0", "\u0661", "9007199254740993"])

@@ -18,6 +18,7 @@ from redis_server import redis_server
 
 from claude_transport import errors, sessions
 from claude_transport.session_store import has_method
+from claude_transport.sessions.materialising import asked
 from claude_transport.testing import STORE_CLAUSES, run_store_conformance
 
 KEY: Any = {"project_key": "project", "session_id": "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"}
@@ -252,6 +253,20 @@ def test_what_is_no_address_of_redis_is_refused(url: Any) -> None:
     with pytest.raises(errors.ConfigurationError) as caught:
         sessions.RedisSessionStore(url)
     assert caught.value.option == "url"
+
+
+@pytest.mark.parametrize("before", [0, 440, 452, 464, 476])  # the first 500 characters are shown
+async def test_what_a_store_raises_is_told_without_its_password(before: int) -> None:
+    async def fail() -> None:
+        raise OSError(f"{'.' * before} postgres://app:hunter2-and-more@db/x {'.' * 300}")
+
+    with pytest.raises(errors.CLIConnectionError) as caught:
+        await asked(fail(), timeout=30)
+    assert (caught.value.code, "hunter" in caught.value.args[0], "." * before in caught.value.args[0]) == (
+        "session_store.failed",
+        False,
+        True,
+    )
 
 
 async def test_a_redis_that_is_away_is_a_typed_error_without_its_password() -> None:

@@ -90,6 +90,18 @@ async def test_a_refusal_is_told_with_its_status_and_its_text(
     assert str(error) == f"ws://claude.example:80/talk: refused with HTTP {status}: not  [today"
 
 
+@pytest.mark.parametrize("before", [0, 180, 186, 192, 198])  # the last 200 characters are shown
+async def test_a_refusal_that_repeats_the_token_shows_no_part_of_it(before: int) -> None:
+    token, other = "violet-Harbour-1729", "amber-Jetty-3114"
+    said = b"." * before + f" {token} {other} {'.' * 300}".encode()
+    answer = b"HTTP/1.1 401 No\r\nContent-Length: %d\r\n\r\n" % len(said) + said
+    error = await answered(answer, token=token, headers={"x-proxy-token": other})
+    assert isinstance(error, AuthenticationError)
+    shown = f"{error} {error.reason} {error.__cause__}"
+    assert [part for part in (token[:5], token[-5:], other[:5], other[-5:]) if part in shown] == []
+    assert f"refused with HTTP 401: {'.' * before}" in str(error)
+
+
 @pytest.mark.parametrize(
     "answer", [b"SSH-2.0-OpenSSH_9.9\r\n\r\n", b"HTTP/1.1 101 Fine\r\n\r\n", b"HTTP/1.1 200 OK\r\nA: " + b"b" * 70_000]
 )
