@@ -10,7 +10,8 @@ import pytest
 from program_process import Program
 from program_terminal import Terminal
 
-from claude_transport.app.failures import EXIT_FAILED, EXIT_MODEL, EXIT_USAGE
+import claude_transport as ct
+from claude_transport.app.failures import EXIT_FAILED, EXIT_MODEL, EXIT_USAGE, hints_for
 from claude_transport.testing.fake_claude import FakeClaude
 from claude_transport.testing.scenario import Scenario
 
@@ -257,3 +258,11 @@ def test_serve_without_a_codex_says_so_at_start(program: Program) -> None:
             "  Correct CODEX_CLI_PATH, or leave it out, so that the program is searched for.\n"
         ),
     )
+
+
+def test_the_last_words_have_no_part_of_a_key_at_which_standard_error_was_cut() -> None:
+    key = "sk-ant-api03-Zm9vYmFyYmF6cXV4"
+    blank = " " * (64 * 2**10 - len("tail") - 12)
+    error = ct.ProcessError("It ended.", exit_code=9, stderr_tail=f"{key[-10:]} {blank}\ntail")
+    words = list(hints_for(error))
+    assert (words[0], words[2], [line for line in words if key[-10:] in line]) == ("Its last words:", "  tail", [])

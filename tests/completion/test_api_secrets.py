@@ -63,7 +63,8 @@ def shown_by(error: ct.ClaudeTransportError) -> str:
     """All that is shown of an error: by itself, by its causes, by its facts, and by a traceback with the local variables."""
     texts = [error.reason, repr(ct.completion.partial_completion(error)), repr(pickle.loads(pickle.dumps(error)))]
     for each in chain_of(error):
-        texts += [str(dict(each.request.headers))] if "request" in vars(each) else []
+        request = vars(each).get("request")
+        texts += [] if request is None else [str(dict(request.headers))]
         texts += [str(each), repr(each), repr(each.args), repr({name: value for name, value in vars(each).items() if name != "completion"})]
     texts += traceback.TracebackException.from_exception(error, capture_locals=True).format()
     return "\n".join(texts)

@@ -48,6 +48,19 @@ async def test_what_is_sent_comes_back_and_the_end_of_input_ends_it() -> None:
                 await stream.send(b"more")
 
 
+async def test_the_reason_of_an_end_has_no_part_of_a_key_at_which_standard_error_was_cut() -> None:
+    """The last 64 KiB begin in the midst of a key, and blank lines bring what is left of it near to the last words."""
+    key = "sk-ant-api03-Zm9vYmFyYmF6cXV4"
+    blank = 64 * 2**10 - len("tail") - len(key) // 2
+    code = f"printf '%s' {key} >&2; head -c {blank} /dev/zero | tr '\\0' '\\n' >&2; printf tail >&2; exit 9"
+    async with await started(code) as stream:
+        with anyio.fail_after(30):
+            with pytest.raises(ProcessError) as caught:
+                await stream.receive()
+    assert caught.value.stderr_tail.startswith(f"{key[len(key) - len(key) // 2 :]}\n")
+    assert caught.value.reason == "tail"
+
+
 async def test_a_failed_end_comes_after_the_last_byte_and_can_be_diagnosed() -> None:
     async def diagnose(error: ProcessError) -> ProcessError:
         return ProcessError("diagnosed", exit_code=error.exit_code, stderr_tail=error.stderr_tail)
