@@ -491,7 +491,7 @@ async def test_hang(mock_claude):
         turn = await query.send("Hi")
         await turn.result()
 """
-    found = run(tmp_path, bodies, "--timeout=3", "--timeout-method=thread", backend=backend)
+    found = run(tmp_path, bodies, "--timeout=8", "--timeout-method=thread", backend=backend)
     assert "script 1: step 2 of 2: waiting for control_request set_model\n  received last: user" in found.text
 
 
