@@ -19,7 +19,7 @@ import anyio.to_thread
 import pytest
 
 import claude_transport as ct
-from claude_transport.completion import SyncCompletionStream, stream_sync
+from claude_transport.completion import SyncCompletionStream, complete_sync, stream_sync
 from claude_transport.testing import FakeClaude, FakeMessagesAPI, Scenario, ScriptedTurn, replies, result, steps
 
 MakeOptions = Callable[..., ct.ClaudeOptions]
@@ -163,3 +163,21 @@ async def test_inside_an_event_loop_it_is_refused_with_a_remedy(cli_options: Mak
 def test_the_arguments_are_those_of_stream_but_for_its_clock() -> None:
     there, here = inspect.signature(ct.stream).parameters, inspect.signature(stream_sync).parameters
     assert [str(each) for each in there.values() if each.name != "sleep"] == [str(each) for each in here.values() if each.name != "backend"]
+
+
+@pytest.mark.parametrize(("blocking", "inner"), [(complete_sync, "complete"), (stream_sync, "stream")])
+def test_each_argument_reaches_the_call_inside(monkeypatch: pytest.MonkeyPatch, blocking: Callable[..., object], inner: str) -> None:
+    """Under its own name, and as it was given."""
+
+    class Called(Exception):
+        pass
+
+    def call(prompt: object, **arguments: object) -> object:
+        raise Called(prompt, arguments)
+
+    monkeypatch.setattr(f"claude_transport.completion.blocking.{inner}", call)
+    names = [name for name in inspect.signature(blocking).parameters if name not in ("prompt", "backend")]
+    given = {name: object() for name in names}
+    with pytest.raises(Called) as caught:
+        blocking("Hi", **given)
+    assert caught.value.args == ("Hi", given)
