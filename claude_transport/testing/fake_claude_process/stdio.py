@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import sys
 import time
 
@@ -53,18 +54,42 @@ class ThreadedPipe:
         self._asked = False
         return self._chunk
 
+    def sleep(self, seconds: float) -> None:
+        """Wait, and read nothing."""
+        time.sleep(seconds)
+
 
 class SelectedPipe:
-    """Read a pipe with a timeout where `select()` takes any file descriptor."""
+    """Read a pipe with a timeout where `select()` takes any file descriptor.
+
+    A signal ends every wait, so that its handler runs: also one that comes after the last look at the signals and before the wait.
+    """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        self._signalled, self._wake = os.pipe()
+        for each in (self._signalled, self._wake):
+            os.set_blocking(each, False)
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
 
     def read(self, timeout: float | None) -> bytes | None:
         """Return the next chunk, `b""` at the end, or None when none came within `timeout` seconds."""
-        if not select.select([self._fd], [], [], timeout)[0]:
+        if self._fd not in self._wait([self._fd], timeout):
             return None
         return os.read(self._fd, CHUNK_BYTES)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, and read nothing."""
+        self._wait([], seconds)
+
+    def _wait(self, wanted: list[int], timeout: float | None) -> list[int]:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = None if deadline is None else max(deadline - time.monotonic(), 0)
+            ready = select.select([*wanted, self._signalled], [], [], left)[0]
+            if self._signalled not in ready:
+                return ready
+            os.read(self._signalled, CHUNK_BYTES)
 
 
 class Input:
@@ -82,7 +107,7 @@ class Input:
     def receive(self, timeout: float | None) -> bool:
         """Wait up to `timeout` seconds for more bytes. Returns False when none came; after the end of input it sleeps that long."""
         if self.ended or self.stopped or self.held:
-            time.sleep(3600 if timeout is None else timeout)
+            self._pipe.sleep(3600 if timeout is None else timeout)
             return False
         chunk = self._pipe.read(timeout)
         if chunk is None:
