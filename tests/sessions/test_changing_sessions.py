@@ -139,6 +139,38 @@ def test_a_full_disk_is_told_and_the_next_title_is_whole(shelf: Shelf) -> None:
     assert described() == ("Kept", None)
 
 
+@contextmanager
+def no_file_left_open() -> Iterator[None]:
+    before = len(os.listdir("/dev/fd"))  # noqa: PTH208 - the listing itself has one, each time
+    yield
+    assert len(os.listdir("/dev/fd")) == before  # noqa: PTH208
+
+
+def test_no_call_leaves_a_file_open_also_where_it_fails(shelf: Shelf) -> None:
+    path = shelf.put(1)
+    with no_file_left_open():
+        rename_session(session(1), "Title")
+        tag_session(session(1), "tag")
+        fork_session(session(1))
+        get_session_info(session(1))
+        get_session_messages(session(1))
+        list_sessions()
+        list_subagents(session(1))
+    with no_file_left_open(), files_up_to(path.stat().st_size):
+        for change in (
+            lambda: rename_session(session(1), "Lost"),
+            lambda: tag_session(session(1), "Lost"),
+            lambda: fork_session(session(1)),
+        ):
+            with pytest.raises(errors.SessionFilesError):
+                change()
+    path.write_bytes(b"")
+    with no_file_left_open(), pytest.raises(errors.SessionNotFound):
+        rename_session(session(1), "Lost")
+    with no_file_left_open():
+        delete_session(session(1))
+
+
 def test_an_error_of_the_system_keeps_its_number(shelf: Shelf) -> None:
     path = shelf.put(1)
     with files_up_to(path.stat().st_size), pytest.raises(errors.SessionFilesError) as caught:

@@ -269,6 +269,24 @@ async def test_what_a_store_raises_is_told_without_its_password(before: int) -> 
     )
 
 
+async def test_a_store_that_says_much_is_quoted_in_part() -> None:
+    async def fail() -> None:
+        raise OSError("word " * 10_000)
+
+    with pytest.raises(errors.CLIConnectionError) as caught:
+        await asked(fail(), timeout=30)
+    assert caught.value.code == "session_store.failed"
+    assert 500 < len(caught.value.args[0]) < 600
+
+
+def test_a_redis_without_its_extra_is_refused_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(errors.ConfigurationError) as caught:
+        sessions.RedisSessionStore("redis://127.0.0.1/0")
+    assert caught.value.args == ("RedisSessionStore needs the extra redis: pip install 'claude-transport[redis]'",)
+    assert (caught.value.code, caught.value.option) == ("config.invalid", "url")
+
+
 async def test_a_redis_that_is_away_is_a_typed_error_without_its_password() -> None:
     store = sessions.RedisSessionStore("redis://user:hunter2@127.0.0.1:1/0")
     assert "hunter2" not in repr(store)
