@@ -164,11 +164,28 @@ def test_no_call_leaves_a_file_open_also_where_it_fails(shelf: Shelf) -> None:
         ):
             with pytest.raises(errors.SessionFilesError):
                 change()
+    with no_file_left_open():
+        delete_session(session(1))
     path.write_bytes(b"")
     with no_file_left_open(), pytest.raises(errors.SessionNotFound):
         rename_session(session(1), "Lost")
-    with no_file_left_open():
+
+
+def test_of_two_that_delete_a_session_the_second_is_told(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when the first was quicker by so little that both had seen it."""
+    path = shelf.put(1)
+    remove = shutil.rmtree
+
+    def also_another(*arguments: Any, **options: Any) -> None:
+        path.unlink()
+        remove(*arguments, **options)
+
+    path.with_suffix("").mkdir()
+    monkeypatch.setattr(shutil, "rmtree", also_another)
+    with pytest.raises(errors.SessionNotFound) as caught:
         delete_session(session(1))
+    assert caught.value.args == (f"session {session(1)} was deleted by another process meanwhile",)
+    assert (caught.value.code, caught.value.session_id) == ("session.not_found", session(1))
 
 
 def test_an_error_of_the_system_keeps_its_number(shelf: Shelf) -> None:
