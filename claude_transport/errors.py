@@ -55,9 +55,9 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from claude_transport.printable import last_lines, printable, redacted_head, redacted_tail
 
@@ -160,11 +160,15 @@ class ClaudeTransportError(Exception):
         One line of at most 500 characters, without credentials. What was given as `reason` counts first. Then come the text of a failed
         result, the reason of `__cause__`, and the end of standard error. Programs test `code`: these words may change.
         """
-        return _shown(_reason_of(self))
+        return _shown(_reason_of(self, without_secrets), without_secrets)
 
     @reason.setter
     def reason(self, reason: str) -> None:
         self._reason = reason
+
+    @reason.deleter
+    def reason(self) -> None:
+        vars(self).pop("_reason", None)
 
     def __str__(self) -> str:
         """Return the message and the reason on one line, printable and cut, because they may quote a peer and go into logs."""
@@ -181,8 +185,17 @@ class ClaudeTransportError(Exception):
         """Return the class name and the text that `str()` shows."""
         return f"{type(self).__name__}({str(self)!r})"
 
+    def __copy__(self) -> Self:
+        """Return a copy without the cause. It has the reason, and what the other side said uncut, for a caller that knows more secrets."""
+        made: Any = super().__reduce__()
+        found: Self = made[0](*made[1])
+        found.__dict__.update(vars(self))
+        if not _said_by_the_other_side(self, without_secrets) and (reason := self.reason):
+            found.reason = reason
+        return found
+
     def __reduce__(self) -> Any:
-        """Take the reason along: a copy has no `__cause__` to ask."""
+        """Take the reason along: a copy has no `__cause__` to ask, and another process does not know the secrets of this one."""
         made: Any = super().__reduce__()
         facts = made[2] if len(made) > 2 else {}
         return (*made[:2], {**facts, "_reason": reason} if (reason := self.reason) else facts)
@@ -191,15 +204,19 @@ class ClaudeTransportError(Exception):
 # Where the reason of an error is found.
 
 
-def whole_reason(error: ClaudeTransportError) -> str:
-    """Return the `reason` of an error before it is redacted and cut, for a caller that knows more secrets."""
-    return _reason_of(error)
+def reason_without(error: ClaudeTransportError, redact: Callable[[str], str]) -> str:
+    """Return the `reason` of an error for a caller that knows more secrets: `redact` removes them before the reason is cut."""
+
+    def hide(text: str) -> str:
+        return without_secrets(redact(text))
+
+    return _shown(_reason_of(error, hide), hide)
 
 
-def _reason_of(error: BaseException) -> str:
+def _reason_of(error: BaseException, hide: Callable[[str], str]) -> str:
     """Return what the other side said, as the error or one of its causes has it; else what its nearest cause says."""
     causes = _causes_of(error)
-    said = (_said_by_the_other_side(each) for each in (error, *causes) if isinstance(each, ClaudeTransportError))
+    said = (_said_by_the_other_side(each, hide) for each in (error, *causes) if isinstance(each, ClaudeTransportError))
     return next(filter(None, said), "") or next(filter(None, map(_message_of, causes)), "")
 
 
@@ -212,14 +229,14 @@ def _causes_of(error: BaseException) -> list[BaseException]:
     return found
 
 
-def _said_by_the_other_side(error: ClaudeTransportError) -> str:
+def _said_by_the_other_side(error: ClaudeTransportError, hide: Callable[[str], str]) -> str:
     if given := vars(error).get("_reason"):
         return str(given)
     told = _said_in(getattr(error, "result", None))
     if told and told not in error.args:  # of a failure without words, the sentence of the error became the text of the result
         return told
     tail = getattr(error, "stderr_tail", "")
-    return last_lines(redacted_tail(tail, without_secrets, at_most=_READ_CHARS)) if isinstance(tail, str) else ""
+    return last_lines(redacted_tail(tail, hide, at_most=_READ_CHARS)) if isinstance(tail, str) else ""
 
 
 def _said_in(result: object) -> str:
@@ -242,12 +259,12 @@ def _message_of(cause: BaseException) -> str:
         return ""
 
 
-def _shown(text: str) -> str:
-    """Return `text` as a reason: one line, without secrets, cut."""
+def _shown(text: str, hide: Callable[[str], str]) -> str:
+    """Return `text` as a reason: one line, without what `hide` removes, cut."""
     if not text:
         return ""
     # redacted before it is cut: half a key does not look like one
-    words = " ".join(redacted_head(text, without_secrets, at_most=_READ_CHARS).split())
+    words = " ".join(redacted_head(text, hide, at_most=_READ_CHARS).split())
     return printable(words if len(words) <= _MAX_REASON_CHARS else words[: _MAX_REASON_CHARS - 1] + "…")
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -19,6 +19,8 @@ from claude_transport.wrappers.gen_ai import limited
 KNOWN = "violet harbour-1729/Æsop"  # known by its value: two words
 SHAPED = "sk-ant-api03-Zm9vYmFyYmF6cXV4-9_A"  # known by its form
 TOKEN = "ghp_0123456789abcdefghijABCDEFGHIJ"
+LONG = f"ghp_{'A1' * 120}"
+"""A token of which little is left, so that what lay on a cut far behind comes into what is shown."""
 KEYS = {"known": KNOWN, "shaped": SHAPED, "token": TOKEN}
 LEAST = 4
 """Characters of a key that may be left: fewer say nothing."""
@@ -110,41 +112,30 @@ def test_the_last_words_of_a_process_have_no_part_of_a_key_wherever_the_cut_is(m
 
 
 def test_a_warning_has_no_part_of_a_key_wherever_the_cut_is() -> None:
-    many = f"{TOKEN} " * (BLANK // (len(TOKEN) + 1))  # each becomes shorter, so that the cut comes into what is shown
-    for before in range(0, len(SHAPED) + 2, 3):
-        text = f"{many[: BLANK - len(SHAPED) - 400]} {'.' * (before + 398)} {SHAPED} {'.' * 500}"
+    many = f"{LONG} " * (BLANK // (len(LONG) + 1) - 1)
+    for before in offsets(BLANK - len(many), SHAPED):
+        text = f"{many}{'.' * before} {SHAPED} {'.' * 500}"
         with pytest.warns(errors.ClaudeTransportWarning) as caught:
             errors.warn_caller(text)
         assert piece_of(SHAPED, str(caught[0].message)) == "", before
 
 
-async def test_the_reason_of_a_call_has_no_part_of_a_secret_of_its_options_wherever_the_cut_is(
-    cli_call: Callable[[str, str], Any],
-) -> None:
-    """The options know a key that the environment of this process does not."""
-    for before in range(499 - len(KNOWN), 499, 6):
-        error = await cli_call(f"{'.' * before} {KNOWN} more {'.' * 600}", KNOWN)
-        assert piece_of(KNOWN, str(error) + repr(error) + str(error.__cause__)) == "", before
-
-
-@pytest.fixture
-def cli_call(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Any]:
-    """`cli_call(text, secret)`: the error of a call whose API repeats `text`; the options have `secret`."""
-    from claude_transport.testing import FakeMessagesAPI, replies
-
-    async def call(text: str, secret: str) -> ct.ClaudeTransportError:
-        async with FakeMessagesAPI(replies.error(500, message=text)) as api:
-            options = ct.ClaudeOptions(env={**api.environment(), "GATEWAY_TOKEN": secret}, env_mode="exact")
-            with pytest.raises(ct.ClaudeTransportError) as caught:
-                await ct.complete("Hi", transport="api", model="haiku", options=options, retry=ct.RetryPolicy.none())
-        return caught.value
-
-    return call
+@pytest.mark.parametrize("offset", range(0, len(KNOWN) + 4, 4))
+async def test_the_reason_of_a_call_has_no_part_of_a_secret_of_its_options_wherever_the_cut_is(offset: int) -> None:
+    """The options know a key that neither the environment of this process nor the transport does."""
+    said = f"more {KNOWN} {'.' * (500 - offset)}"
+    options = ct.ClaudeOptions(env={"GATEWAY_TOKEN": KNOWN}, env_mode="exact")
+    mock = ct.MockTransport.script().expect(type="user").end(exit_code=1, stderr=said)
+    with pytest.raises(ct.ProcessError) as caught:
+        await ct.complete("Hi", options=options, make_transport=lambda _: mock, retry=ct.RetryPolicy.none())
+    error = caught.value
+    assert piece_of(KNOWN, error.reason + "".join(traceback.format_exception(error))) == ""
+    assert error.reason.endswith("." * (500 - offset))
 
 
 def test_a_name_in_a_span_has_no_part_of_a_key_wherever_the_cut_is() -> None:
-    for before in range(0, 400 - 2 * len(TOKEN), 2):
-        shown = limited(f"{TOKEN}{'.' * 3}{TOKEN} {'.' * before}{SHAPED}{'.' * 900}")
+    for before in range(400 - len(LONG) - len(SHAPED) - 4, 400 - len(LONG)):
+        shown = limited(f"{LONG} {'.' * before} {SHAPED} {'.' * 900}")
         assert (piece_of(SHAPED, shown), len(shown) <= 200) == ("", True), before
 
 

@@ -74,14 +74,13 @@ from claude_transport.errors import (
     NotExecutableError,
     SpawnError,
     UsageError,
-    whole_reason,
+    reason_without,
 )
 from claude_transport.launch.credentials import Payer
 from claude_transport.launch.discovery import find_cli
 from claude_transport.launch.options import BillingPolicy, ClaudeOptions
 from claude_transport.launch.settings import with_settings_read
 from claude_transport.loggers import logger_for
-from claude_transport.printable import redacted_head
 from claude_transport.protocol.diagnosis import ReportedFailure
 from claude_transport.protocol.envelope import Message
 from claude_transport.protocol.messages import APIRetryMessage, AssistantMessage, InitMessage, ResultMessage, StreamEvent
@@ -521,10 +520,6 @@ class Path(Protocol):
     async def run(self, hear: Callable[[Message], object]) -> None: ...
 
 
-_REASON_CHARS: Final = 2**14
-"""Characters of a reason that are searched for secrets. Fewer are shown."""
-
-
 class Call:
     """One call. Call `run()` once.
 
@@ -641,7 +636,10 @@ class Call:
             error.__cause__ = self._errors[-1]
         # the agent may repeat what it was given
         redact = redactor_knowing([], confidential=[self._request.options, self._request.codex]).text
-        error.reason = redacted_head(whole_reason(error), redact, at_most=_REASON_CHARS)
+        told: BaseException | None = error
+        while isinstance(told, ClaudeTransportError):  # a traceback shows the causes, too
+            told.reason = reason_without(told, redact)
+            told = told.__cause__
         attach_completion(error, attempt.completion(attempts=attempts, duration=anyio.current_time() - self._started))
         if attempts > 1:
             error.add_note(f"{attempts} attempts were made")
