@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -10,7 +12,9 @@ import claude_agent_sdk
 import pytest
 from shelf import CWD, session, talk, user
 
-from claude_transport import sessions
+from claude_transport import errors, sessions
+from claude_transport.sessions.importing import Batches
+from claude_transport.sessions.store_keys import shown_place
 
 PROJECT = sessions.project_key_for_directory(CWD)
 
@@ -148,3 +152,45 @@ async def test_a_list_that_is_cancelled_loads_no_more() -> None:
         await anyio.wait_all_tasks_blocked()
         tasks.cancel_scope.cancel()
     assert len(store.loaded) == 16
+
+
+@pytest.mark.parametrize(("said", "shown"), [(["custom-title", "ai-title"], "Chosen"), (["ai-title"], "Made up"), ([], "Hello")])
+async def test_a_chosen_title_is_shown_before_a_made_up_one_and_this_before_the_prompt(said: list[str], shown: str) -> None:
+    titles: dict[str, Any] = {
+        "custom-title": {"type": "custom-title", "customTitle": "Chosen", "sessionId": session(1)},
+        "ai-title": {"type": "ai-title", "aiTitle": "Made up", "sessionId": session(1)},
+    }
+    prompt = {"type": "user", "uuid": "u", "sessionId": session(1), "message": {"role": "user", "content": "Hello"}}
+    store = sessions.InMemorySessionStore()
+    await store.append(
+        {"project_key": sessions.project_key_for_directory(CWD), "session_id": session(1)}, [prompt, *(titles[each] for each in said)]
+    )
+    info = await sessions.get_session_info_from_store(store, session(1), CWD)
+    assert info is not None
+    assert (info.summary, info.session_id) == (shown, session(1))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a file whose reading fails")
+async def test_a_transcript_that_cannot_be_read_is_left_out_of_the_list_and_the_others_are_there(tmp_path: Path) -> None:
+    store = sessions.FileSessionStore(tmp_path)
+    for number in (1, 2):
+        key: Any = {"project_key": "project", "session_id": f"session-{number}"}
+        await store.append(key, [{"type": "user", "uuid": "u", "message": {"role": "user", "content": f"Prompt {number}"}}])
+    (folder,) = [path.parent for path in tmp_path.rglob("*.jsonl") if "session-1" in path.name]
+    for path in [*folder.glob("*session-1*")]:
+        path.unlink()
+    (folder / "session-1.jsonl").symlink_to("/proc/self/mem")  # reading it is an error of the disk
+    assert [each["session_id"] for each in await store.list_session_summaries("project")] == ["session-2"]
+
+
+def test_a_session_of_a_strange_name_is_named_on_one_short_line() -> None:
+    assert shown_place("a\nb\x1b[31m", "s" * 10_000).startswith("session sssss")
+    assert "\n" not in shown_place("a\nb\x1b[31m", "s" * 10_000)
+    assert "\x1b" not in shown_place("a\nb\x1b[31m", None)
+    assert len(shown_place("p" * 10_000, "s" * 10_000)) < 1000
+
+
+def test_what_is_no_file_is_no_transcript(tmp_path: Path) -> None:
+    with pytest.raises(errors.SessionFilesError) as caught:
+        Batches(tmp_path)
+    assert caught.value.args == (f"{tmp_path} is not a file; remove it",)
