@@ -166,10 +166,6 @@ class ClaudeTransportError(Exception):
     def reason(self, reason: str) -> None:
         self._reason = reason
 
-    @reason.deleter
-    def reason(self) -> None:
-        vars(self).pop("_reason", None)
-
     def __str__(self) -> str:
         """Return the message and the reason on one line, printable and cut, because they may quote a peer and go into logs."""
         message = printable(super().__str__(), at_most=_MAX_MESSAGE_CHARS)
@@ -186,12 +182,12 @@ class ClaudeTransportError(Exception):
         return f"{type(self).__name__}({str(self)!r})"
 
     def __copy__(self) -> Self:
-        """Return a copy without the cause. It has the reason, and what the other side said uncut, for a caller that knows more secrets."""
+        """Return a copy without the cause. It has the reason uncut, for a caller that knows more secrets."""
         made: Any = super().__reduce__()
         found: Self = made[0](*made[1])
         found.__dict__.update(vars(self))
-        if not _said_by_the_other_side(self, without_secrets) and (reason := self.reason):
-            found.reason = reason
+        if not _said_by_the_other_side(self, without_secrets):
+            found.reason = redacted_head(_reason_of(self, without_secrets), without_secrets, at_most=_READ_CHARS)
         return found
 
     def __reduce__(self) -> Any:

@@ -10,6 +10,7 @@ import pytest
 import claude_transport as ct
 from claude_transport import errors
 from claude_transport.client.reports import Prose
+from claude_transport.completion.classification import classify_cli_exception
 from claude_transport.printable import MARGIN_CHARS, redacted_head, redacted_tail
 from claude_transport.protocol.envelope import DecodeFailure
 from claude_transport.protocol.framing import OversizedLine
@@ -19,7 +20,7 @@ from claude_transport.wrappers.gen_ai import limited
 KNOWN = "violet harbour-1729/Æsop"  # known by its value: two words
 SHAPED = "sk-ant-api03-Zm9vYmFyYmF6cXV4-9_A"  # known by its form
 TOKEN = "ghp_0123456789abcdefghijABCDEFGHIJ"
-LONG = f"ghp_{'A1' * 120}"
+LONG = f"ghp_{'z9' * 120}"
 """A token of which little is left, so that what lay on a cut far behind comes into what is shown."""
 KEYS = {"known": KNOWN, "shaped": SHAPED, "token": TOKEN}
 LEAST = 4
@@ -131,6 +132,15 @@ async def test_the_reason_of_a_call_has_no_part_of_a_secret_of_its_options_where
     error = caught.value
     assert piece_of(KNOWN, error.reason + "".join(traceback.format_exception(error))) == ""
     assert error.reason.endswith("." * (500 - offset))
+
+
+def test_the_error_of_a_call_has_the_reason_of_its_cause_before_it_was_cut() -> None:
+    redact = Redactor(secrets=[KNOWN]).text
+    for before in offsets(499, KNOWN):
+        error = errors.CLIConnectionError("It cannot be reached.")
+        error.__cause__ = OSError(f"{'.' * before} {KNOWN} more")
+        reason = errors.reason_without(classify_cli_exception(error), redact)
+        assert (piece_of(KNOWN, reason), reason.startswith("." * min(before, 499))) == ("", True), before
 
 
 def test_a_name_in_a_span_has_no_part_of_a_key_wherever_the_cut_is() -> None:

@@ -320,8 +320,6 @@ def _suffixed(text: str, transport: TransportKind, category: str) -> str:
 def _reworded(error: errors.ClaudeTransportError, text: str) -> errors.ClaudeTransportError:
     """Copy an error with its data, under the message `text`."""
     found = copy.copy(error)
-    if "_reason" not in vars(error):
-        del found.reason  # the copy has it cut; its own facts and its cause say all of it, to a caller that knows more secrets
     found.args = (_suffixed(text, "cli", found.category),)
     return found
 
