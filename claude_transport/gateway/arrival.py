@@ -177,7 +177,7 @@ class Arrival:
                 await self.stream.send_eof()
                 await self.stream.receive(_CHUNK_BYTES)
             except (*GONE, ClaudeTransportError):
-                return
+                pass  # it has gone without
 
     async def drop(self) -> None:
         """Close the connection without waiting for the client: a stranger could keep its place by not answering."""

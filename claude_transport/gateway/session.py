@@ -552,7 +552,7 @@ class CodexFields(ServerFields):
         if method == "turn/start":
             if "sandbox" in self._fields:
                 params.pop("sandboxPolicy", None)
-            changes = {name: value for name, value in self._fields.items() if name in params and name == "approvalPolicy"}
+            changes = {name: value for name, value in self._fields.items() if name in params}
         else:
             changes = self._fields
         return encode_line({**message, "params": {**params, **changes}})[:-1]

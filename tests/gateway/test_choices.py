@@ -290,6 +290,13 @@ def test_who_may_not_choose_the_model_may_not_choose_it_as_a_fallback() -> None:
     assert Choices().apply(ours, {"fallback_model": "opus"}).fallback_model == "opus"
 
 
+def test_a_system_prompt_is_text_and_no_file_of_the_machine_of_the_gateway() -> None:
+    assert EVERYTHING.apply(ClaudeOptions(), {"system_prompt": "Be brief."}).system_prompt == "Be brief."
+    assert EVERYTHING.apply(ClaudeOptions(system_prompt="Ours."), {"system_prompt": None}).system_prompt is None
+    with pytest.raises(TurnedAway, match="system_prompt: must be text"):
+        EVERYTHING.apply(ClaudeOptions(), {"system_prompt": {"type": "file", "path": "/etc/shadow"}})
+
+
 def test_what_the_gateway_has_set_for_its_machine_is_not_replaced() -> None:
     ours = ClaudeOptions(cwd="/srv", env={"A": "1"}, sandbox={"enabled": True})
     for chosen in ({"cwd": "/"}, {"env": {"A": "2"}}, {"sandbox": {"enabled": False}}):

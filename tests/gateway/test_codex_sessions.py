@@ -202,6 +202,24 @@ async def test_a_client_of_a_gateway_with_codex_chooses_no_options() -> None:
         assert "thread/start" in refused["error"]["message"]
 
 
+async def test_a_client_that_chooses_much_is_told_of_the_first_eight() -> None:
+    async with rehearsal(options=CodexOptions()) as stage:
+        client = await stage.plain(options={f"o{number:02}": number for number in range(100)})
+        refused = json.loads(await client.hear())
+        assert refused["error"]["message"].partition(": ")[2].partition(". ")[0] == "o00, o01, o02, o03, o04, o05, o06, o07"
+
+
+async def test_the_log_of_a_failed_start_has_one_line_whatever_the_failure_says(caplog: pytest.LogCaptureFixture) -> None:
+    def launch(_: CodexOptions) -> Any:
+        raise CLINotFoundError("no codex\nhere\x1b[2J")
+
+    async with rehearsal(options=CodexOptions(), launch=launch) as stage:
+        await (await stage.plain()).hear()
+    (said,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert said.startswith("codex could not be started for alice: ")
+    assert [each for each in "\n\x1b" if each in said] == []
+
+
 async def test_a_codex_that_does_not_start_is_named() -> None:
     def launch(_: CodexOptions) -> Any:
         raise CLINotFoundError("no codex here")
