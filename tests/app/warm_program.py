@@ -66,8 +66,8 @@ class WarmProgram:
             reader.start()
         with status, status.makefile("r") as answer:
             status.settimeout(timeout)
+            pid = int(answer.readline())
             try:
-                pid = int(answer.readline())
                 try:
                     with open(ours[0], "wb", buffering=0) as stream:  # noqa: PTH123 - a descriptor
                         stream.write(stdin)

@@ -160,7 +160,7 @@ async def test_a_chosen_title_is_shown_before_a_made_up_one_and_this_before_the_
         "custom-title": {"type": "custom-title", "customTitle": "Chosen", "sessionId": session(1)},
         "ai-title": {"type": "ai-title", "aiTitle": "Made up", "sessionId": session(1)},
     }
-    prompt = {"type": "user", "uuid": "u", "sessionId": session(1), "message": {"role": "user", "content": "Hello"}}
+    prompt: Any = {"type": "user", "uuid": "u", "sessionId": session(1), "message": {"role": "user", "content": "Hello"}}
     store = sessions.InMemorySessionStore()
     await store.append(
         {"project_key": sessions.project_key_for_directory(CWD), "session_id": session(1)}, [prompt, *(titles[each] for each in said)]
@@ -175,7 +175,8 @@ async def test_a_transcript_that_cannot_be_read_is_left_out_of_the_list_and_the_
     store = sessions.FileSessionStore(tmp_path)
     for number in (1, 2):
         key: Any = {"project_key": "project", "session_id": f"session-{number}"}
-        await store.append(key, [{"type": "user", "uuid": "u", "message": {"role": "user", "content": f"Prompt {number}"}}])
+        prompt: Any = {"type": "user", "uuid": "u", "message": {"role": "user", "content": f"Prompt {number}"}}
+        await store.append(key, [prompt])
     (folder,) = [path.parent for path in tmp_path.rglob("*.jsonl") if "session-1" in path.name]
     for path in [*folder.glob("*session-1*")]:
         path.unlink()
