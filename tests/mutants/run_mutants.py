@@ -8,6 +8,7 @@ which tests belong to which files, and `known.toml` which survivors nobody can n
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import json
 import os
@@ -30,8 +31,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 ROOMS: dict[str, dict[str, list[str]]] = tomllib.loads((HERE / "rooms.toml").read_text("utf-8"))
 KNOWN: dict[str, str] = tomllib.loads((HERE / "known.toml").read_text("utf-8"))["known"]
-MOST_TESTS = 40
-"""Test functions of the first look."""
+MOST_TESTS = 40  # test functions of the first look
 
 
 @dataclass
@@ -73,11 +73,14 @@ def main() -> int:
     rooms = [room for room in (room_of(name, wanted, is_narrow=is_narrow) for name in ROOMS) if room.files]
     copies = [copy_of(arguments.folder.resolve() / f"copy{number}") for number in range(arguments.jobs)]
     table, is_enough = ["| room | mutants | killed | known | alive |", "| --- | --- | --- | --- | --- |"], True
-    for room in rooms:
-        measure(room, copies[0], deadline)
+    for number, room in enumerate(rooms):
+        measure(room, copies[0], max(deadline - time.monotonic(), 20.0) / 2 / (len(rooms) - number))
         pool = sorted((mutant for path in room.files for mutant in mutants_of(ROOT, path)), key=lambda each: each.key)
+        if arguments.changed:  # nothing but tests that run the line is quick enough
+            pool = [mutant for mutant in pool if room.tests_of(mutant, copies[0])]
         chosen = drawn(pool, max(1, arguments.sample // len(rooms)), f"{arguments.seed} {room.name}")
-        verdicts = run_all(room, chosen, copies, deadline, narrow=arguments.narrow or arguments.changed)
+        ends = deadline if number == len(rooms) - 1 else time.monotonic() + (deadline - time.monotonic()) / (len(rooms) - number)
+        verdicts = run_all(room, chosen, copies, ends, narrow=arguments.narrow or arguments.changed)
         survivors = [mutant for mutant, killer in verdicts.items() if killer is None]
         unknown = [mutant for mutant in survivors if mutant.key not in KNOWN]
         print(*map(diff_of, unknown), sep="\n")
@@ -116,14 +119,14 @@ def copy_of(folder: Path) -> Path:
     return folder
 
 
-def measure(room: Room, copy: Path, deadline: float) -> None:
-    """Run the tests of a room once, and note which of them runs which line."""
+def measure(room: Room, copy: Path, seconds: float) -> None:
+    """Run the tests of a room once, for so long at most, and note which of them runs which line."""
     base, notes, settings = (copy.parent / f"{room.name}.{ending}" for ending in ("coverage", "json", "ini"))
     for path in (base, notes):
         path.unlink(missing_ok=True)
     settings.write_text(f"[run]\nsource = {copy / 'claude_transport'}\ndata_file = {base}\n", "utf-8")
     command = ["coverage", "run", f"--rcfile={settings}", "-m", "pytest", "-p", "contexts", "-o", "faulthandler_timeout=0"]
-    run_tests(copy, [*command, *room.tests], seconds=max(deadline - time.monotonic(), 60.0) / 2, notes=notes)
+    run_tests(copy, [*command, *room.tests], seconds=seconds, notes=notes)
     if notes.exists() and base.exists():
         noted = json.loads(notes.read_text("utf-8"))
         room.seconds, room.failed = noted["seconds"], noted["failed"]
@@ -191,10 +194,14 @@ def run_tests(copy: Path, command: list[str], *, seconds: float, notes: Path | N
         try:
             return run.wait(seconds)
         except BaseException as error:
-            os.killpg(run.pid, signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                run.send_signal(signal.SIGINT)  # so that it writes down what it has measured
+                run.wait(5.0)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
-            return -run.wait()
+            return -1
 
 
 def diff_of(mutant: Mutant) -> str:
