@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self, TypeAlias, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -109,6 +109,19 @@ class FindCLIVersion(Protocol):
         ...
 
 
+class AtOnce(NamedTuple):
+    """What a transport can do without waiting, in `SessionTerms.at_once`. Each function returns False when it did nothing: then the layer
+    above calls the method of the same name, which waits.
+
+    `write(line)` sends one whole line with its newline. All of them raise what the methods raise.
+    """
+
+    connect: Callable[[], bool]
+    write: Callable[[bytes], bool]
+    end_input: Callable[[], bool]
+    close: Callable[[], bool]
+
+
 class SessionTerms(msgspec.Struct, frozen=True, kw_only=True):
     """What a transport asks of the layer above it (usually a `Query`), and the callbacks that this layer should call.
 
@@ -123,6 +136,8 @@ class SessionTerms(msgspec.Struct, frozen=True, kw_only=True):
     written; the prompt may still be withdrawn after that. `on_failure(failure)` is called for each line of `read_lines()` that held no
     message, so that `info` counts it. `await find_cli_version(said=…)` is called once the CLI has answered `initialize`. `hurry(seconds)`
     is called when little time is left for closing, before `close()` or while it is under way: it then takes at most these seconds more.
+
+    `at_once` is what the transport does without waiting. A wrapper has to see what passes, so `TransportWrapper` withholds it.
     """
 
     initialize: Mapping[str, Any] = {}
@@ -139,6 +154,7 @@ class SessionTerms(msgspec.Struct, frozen=True, kw_only=True):
     on_failure: OnFailure | None = None
     find_cli_version: FindCLIVersion | None = None
     hurry: Callable[[float], object] | None = None
+    at_once: AtOnce | None = None
 
 
 @runtime_checkable

@@ -12,7 +12,7 @@ import math
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, Self, cast
 
 import anyio
 import anyio.lowlevel
@@ -50,6 +50,7 @@ from claude_transport.protocol.control import ControlResponse, encode_control_re
 from claude_transport.protocol.conversation import Conversation
 from claude_transport.streams.inflow import Flag, Wakeup
 from claude_transport.transport import (
+    AtOnce,
     Client,
     PouredLines,
     SessionTerms,
@@ -204,24 +205,6 @@ class TimeLimits:
             self._alarm = None
 
 
-class _AtOnce(NamedTuple):
-    """What a transport does without waiting. Each function returns False when it did nothing; so do those that the transport lacks."""
-
-    connect: Callable[[], bool]
-    write: Callable[[bytes], bool] | None
-    end_input: Callable[[], bool]
-    close: Callable[[], bool]
-
-    @classmethod
-    def of(cls, transport: object) -> Self:
-        return cls(
-            getattr(transport, "connect_now", bool),
-            getattr(transport, "write_now", None),
-            getattr(transport, "end_input_now", bool),
-            getattr(transport, "close_now", bool),
-        )
-
-
 class Connection:
     """The transport of one conversation, its lines, its requests, and the moments of its life.
 
@@ -328,7 +311,7 @@ class Connection:
         self._clock: Callable[[], float] = anyio.current_time
         # Only while the writing task has nothing to do and the input is open: a line must not overtake another one.
         self._write_now: Callable[[bytes], bool] | None = None
-        self._at_once = _AtOnce.of(transport)
+        self._at_once: AtOnce | None = None
 
     # The transport
 
@@ -339,6 +322,7 @@ class Connection:
             ConfigurationError: it is too late for that.
         """
         self.terms = self._end.accept(attach_to(self._transport, client))
+        self._at_once = self.terms.at_once
 
     async def find_cli_version(self, *, said: str | None) -> str | None:
         """Return the version of the CLI, which is `said` when the CLI told it. None when it cannot be found out."""
@@ -360,7 +344,7 @@ class Connection:
         """
         if self._transport.is_ready():
             return
-        if self._connects_at_once and not self._given_up and self._at_once.connect():
+        if self._connects_at_once and not self._given_up and self._at_once is not None and self._at_once.connect():
             return
         with anyio.CancelScope(deadline=self._clock() + timeout) as scope:
             self._connecting = scope
@@ -387,7 +371,7 @@ class Connection:
         self._time_limits.end()
         self._failure.log_untold()
         try:
-            await self._end.close(at_once=self._at_once.close)
+            await self._end.close(at_once=bool if self._at_once is None else self._at_once.close)
         except (Exception, anyio.get_cancelled_exc_class()) as exc:
             # a cancellation that comes through the shield is the end of the event loop, which is no error
             logger.log(logging.ERROR if isinstance(exc, Exception) else logging.DEBUG, "closing the transport failed", exc_info=True)
@@ -591,7 +575,7 @@ class Connection:
             delivery.settle(None if is_end else InputClosed("end_input() was called: nothing more can be sent"))
         elif self._unwritable and (not is_end or self._writing_over):
             delivery.settle(self._write_error())
-        elif is_end and self._write_now is not None and self._at_once.end_input():
+        elif is_end and self._write_now is not None and self._at_once is not None and self._at_once.end_input():
             self._input_ended, self._write_now = True, None
             delivery.settle(None)
         else:
@@ -631,7 +615,7 @@ class Connection:
         """
         self._start_writer = start
         self._on_unwritten = on_unwritten
-        self._write_now = self._at_once.write
+        self._write_now = None if self._at_once is None else self._at_once.write
 
     @property
     def is_writing(self) -> bool:
@@ -647,7 +631,7 @@ class Connection:
                     if self._writing_over:
                         return
                     if not self._input_ended and not self._unwritable:
-                        self._write_now = self._at_once.write
+                        self._write_now = None if self._at_once is None else self._at_once.write
                     await self._arrival.wait()
                 first = self._next_line()
                 self._in_flight = [first]

@@ -1,5 +1,6 @@
 # Written by docs/generate_names.py from the table in __init__.py: do not edit.
 
+from claude_transport.transport import AtOnce as AtOnce
 from claude_transport.transport import Client as Client
 from claude_transport.transport import PermissionSetting as PermissionSetting
 from claude_transport.transport import SessionTerms as SessionTerms
@@ -19,6 +20,7 @@ from claude_transport.transports.subprocess import options_to_resume as options_
 from claude_transport.transports.subprocess import session_terms as session_terms
 
 __all__ = [
+    "AtOnce",
     "Client",
     "Forwarded",
     "MockTransport",

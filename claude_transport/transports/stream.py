@@ -40,6 +40,7 @@ from claude_transport.streams.inflow import Pace, Pourable, Turnstile
 from claude_transport.streams.room import MOST_READ_BYTES
 from claude_transport.transport import (
     HURRIED_CLOSE,
+    AtOnce,
     Client,
     DecodedLines,
     PouredBlocks,
@@ -165,7 +166,11 @@ class StreamTransport(Transport):
         They also make the layer above report to this transport the lines that hold no message, which `info` counts, and let it call
         `hurry()`. `client` is not used here.
         """
-        return SessionTerms(strict=self._strict, on_failure=self._failures, hurry=self.hurry)
+        return SessionTerms(strict=self._strict, on_failure=self._failures, hurry=self.hurry, at_once=self._at_once())
+
+    def _at_once(self) -> AtOnce:
+        """Return what this transport does without waiting."""
+        return AtOnce(self.connect_now, self.write_now, self.end_input_now, self.close_now)
 
     async def connect(self) -> None:
         """Open the stream. Does nothing when it is open.

@@ -189,6 +189,7 @@ class SubprocessTransport(StreamTransport):
             on_failure=self._failures,
             hurry=self.hurry,
             find_cli_version=self._find_cli_version,
+            at_once=self._at_once(),
         )
 
     def _terms(self) -> SessionTerms:

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, ParamSpec, Self
 
 import anyio
+import msgspec
 
 from claude_transport.errors import Busy, UsageError
 from claude_transport.loggers import logger_for
@@ -122,9 +123,11 @@ class TransportWrapper(Transport):
         """Return the `SessionTerms` of the wrapped transport, after telling it about `client`, the layer above (usually a `Query`).
 
         `Query` calls it before `connect()`. Override it to change `client`, or the `SessionTerms` that are returned. A wrapped transport
-        that has only the six methods is not told, and the returned `SessionTerms` are empty.
+        that has only the six methods is not told, and the returned `SessionTerms` are empty. What the wrapped transport does without
+        waiting is withheld: the calls of the layer above go through the methods of this wrapper.
         """
-        return attach_to(self._transport, client)
+        terms = attach_to(self._transport, client)
+        return terms if terms.at_once is None else msgspec.structs.replace(terms, at_once=None)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._transport!r})"
