@@ -122,6 +122,17 @@ class AtOnce(NamedTuple):
     close: Callable[[], bool]
 
 
+class Storage(NamedTuple):
+    """What a transport with a session store says about it, in `SessionTerms.storage`.
+
+    `is_storing()` is True while a part of the transcript that was read waits for the store. `await wait_stored()` waits until the store
+    has, or has lost, what was read.
+    """
+
+    is_storing: Callable[[], bool]
+    wait_stored: Callable[[], Awaitable[object]]
+
+
 class SessionTerms(msgspec.Struct, frozen=True, kw_only=True):
     """What a transport asks of the layer above it (usually a `Query`), and the callbacks that this layer should call.
 
@@ -137,7 +148,8 @@ class SessionTerms(msgspec.Struct, frozen=True, kw_only=True):
     message, so that `info` counts it. `await find_cli_version(said=…)` is called once the CLI has answered `initialize`. `hurry(seconds)`
     is called when little time is left for closing, before `close()` or while it is under way: it then takes at most these seconds more.
 
-    `at_once` is what the transport does without waiting. A wrapper has to see what passes, so `TransportWrapper` withholds it.
+    `at_once` is what the transport does without waiting. A wrapper has to see what passes, so `TransportWrapper` withholds it. `storage` is
+    there when the transport puts the transcript into a session store.
     """
 
     initialize: Mapping[str, Any] = {}
@@ -155,6 +167,7 @@ class SessionTerms(msgspec.Struct, frozen=True, kw_only=True):
     find_cli_version: FindCLIVersion | None = None
     hurry: Callable[[float], object] | None = None
     at_once: AtOnce | None = None
+    storage: Storage | None = None
 
 
 @runtime_checkable

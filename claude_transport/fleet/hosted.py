@@ -28,8 +28,7 @@ from claude_transport.protocol.fleet_takeover import find_setup, without_setup_a
 from claude_transport.protocol.framing import LineBlock
 from claude_transport.streams.broker import Broker, BrokerCut, Carrier, first_of
 from claude_transport.streams.inflow import Wakeup
-from claude_transport.transport import PouredBlocks, Transport
-from claude_transport.transports.subprocess import SubprocessTransport
+from claude_transport.transport import PouredBlocks, Storage, Transport
 from claude_transport.wrappers.redactor import redactor_for
 
 logger: logging.Logger = logger_for(__name__)
@@ -88,6 +87,7 @@ class HostedSession:
         fields: changes the client's requests so that the worker's options hold.
         allowance: what the owner of the session has used of the limits.
         limits: the limits of the worker.
+        storage: what the transport says about its session store; None when it has none.
     """
 
     def __init__(
@@ -101,6 +101,7 @@ class HostedSession:
         fields: ServerFields,
         allowance: Allowance,
         limits: GatewayLimits,
+        storage: Storage | None,
     ) -> None:
         self.id: str = session
         self.end: WorkerEnd = end
@@ -112,6 +113,7 @@ class HostedSession:
         self._fields = fields
         self._allowance = allowance
         self._limits = limits
+        self._storage = storage
         self._changed = Wakeup()
         self._stored = Wakeup()
         self._reason: SessionEnd | None = None
@@ -315,12 +317,11 @@ class HostedSession:
 
     async def _follow_store(self) -> None:
         """Let turns be over for the next worker when their transcript is stored, and not before."""
-        transport = self.transport
-        while isinstance(transport, SubprocessTransport):
-            while not transport.is_storing:
+        while self._storage is not None:
+            while not self._storage.is_storing():
                 self._hold_turns(unstored=False)
                 await self._stored.wait()
-            await transport.wait_stored()
+            await self._storage.wait_stored()
 
     def _hold_turns(self, *, unstored: bool) -> None:
         self.end.hold_turns(unstored=unstored)
@@ -411,7 +412,7 @@ class HostedSession:
         data = bytes(block) if not self._setup else without_setup_answers(bytes(block))
         self.bytes_out += len(data)
         self._check_size()
-        if isinstance(self.transport, SubprocessTransport) and self.transport.is_storing:
+        if self._storage is not None and self._storage.is_storing():
             self.end.hold_turns(unstored=True)
             self._stored.fire()
         if data:

@@ -636,6 +636,7 @@ class FleetWorker:
             fields=ServerFields(terms.initialize, max_thinking_tokens=thinking_ceiling(self._options)),
             allowance=self._door.allowance(self._owner_of(session, fields)),
             limits=self._limits,
+            storage=terms.storage,
         )
         return hosted, conversation
 

@@ -4,6 +4,7 @@ from claude_transport.transport import AtOnce as AtOnce
 from claude_transport.transport import Client as Client
 from claude_transport.transport import PermissionSetting as PermissionSetting
 from claude_transport.transport import SessionTerms as SessionTerms
+from claude_transport.transport import Storage as Storage
 from claude_transport.transport import Transport as Transport
 from claude_transport.transport import TransportInfo as TransportInfo
 from claude_transport.transport import TransportLike as TransportLike
@@ -29,6 +30,7 @@ __all__ = [
     "ReplayTransport",
     "SessionTerms",
     "StartGate",
+    "Storage",
     "StreamTransport",
     "SubprocessTransport",
     "Transport",

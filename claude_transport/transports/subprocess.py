@@ -62,7 +62,7 @@ from claude_transport.protocol.envelope import DecodeFailure
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineFramer
 from claude_transport.streams.guard import new_mark
 from claude_transport.streams.process import DEFAULT_CLOSE_TIMEOUT, ProcessConnectable, ProcessStream
-from claude_transport.transport import Client, PermissionSetting, SessionTerms, TransportInfo
+from claude_transport.transport import Client, PermissionSetting, SessionTerms, Storage, TransportInfo
 from claude_transport.transports.stream import StreamTransport
 from claude_transport.winapi import make_private
 
@@ -190,6 +190,7 @@ class SubprocessTransport(StreamTransport):
             hurry=self.hurry,
             find_cli_version=self._find_cli_version,
             at_once=self._at_once(),
+            storage=None if self._options.session_store is None else Storage(lambda: self.is_storing, self.wait_stored),
         )
 
     def _terms(self) -> SessionTerms:
