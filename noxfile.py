@@ -440,7 +440,7 @@ def mutants(session: nox.Session) -> None:
 @nox.session(venv_backend="none", requires=["checks"])
 def mutants_of_changes(session: nox.Session) -> None:
     """The same with what the last commits changed, in two minutes at most. It shows what survives, and fails for nothing."""
-    run_mutants(session, "--changed", "--seconds", "80", "--sample", "40")
+    run_mutants(session, "--changed", "--seconds", "60", "--sample", "40")
 
 
 def run_mutants(session: nox.Session, *arguments: str) -> None:

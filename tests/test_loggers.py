@@ -45,6 +45,7 @@ def test_a_module_takes_its_logger_where_it_is_made_silent() -> None:
         "claude_transport.app.ask",  # the program shows the log of the library
         "claude_transport.app.serve",
         "claude_transport.app.standard_streams",  # as above
+        "claude_transport.completion.api_path",  # keeps the path of an address out of the log of the SDK
         "claude_transport.testing.conformance.checks.reading",  # listens to the log of the program
         "claude_transport.wrappers.logging",  # writes to the logger that its caller names
     }

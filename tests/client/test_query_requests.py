@@ -15,6 +15,7 @@ from virtual_time import virtual_time
 
 from claude_transport import ConnectionLost, InterruptOutcome, MockTransport, ProcessError, Query, SubprocessTransport, TransportInfo
 from claude_transport.errors import ControlRequestFailed, ControlTimeout, InputClosed, TransportClosed, UsageError
+from claude_transport.transport import AtOnce, Client, SessionTerms, Transport
 
 
 def refusal(request: Frame, error: str, **fields: str) -> Frame:
@@ -319,18 +320,22 @@ async def test_of_many_requests_each_has_its_own_time() -> None:
         assert query.pending_requests == {}
 
 
-class WritingNow(ForeignTransport):
+class WritingNow(ForeignTransport, Transport):
     """Takes requests without waiting, and a prompt only after `gate` is set."""
+
+    def attach(self, client: Client) -> SessionTerms:
+        return SessionTerms(at_once=AtOnce(connect=bool, write=self.write_now, end_input=bool, close=bool))
 
     def __init__(self) -> None:
         super().__init__(ends=False)
         self.gate = anyio.Event()
         self.now: list[Frame] = []
 
-    async def write(self, data: str) -> None:
-        if '"user"' in data:
+    async def write(self, data: str | bytes) -> None:
+        text = data if isinstance(data, str) else data.decode()
+        if '"user"' in text:
             await self.gate.wait()
-        await super().write(data)
+        await super().write(text)
 
     def write_now(self, line: bytes) -> bool:
         frame = json.loads(line)

@@ -41,7 +41,7 @@ def test_the_transport_says_whether_its_options_ask_for_structured_output() -> N
 
 
 def without_callbacks(terms: SessionTerms) -> SessionTerms:
-    return msgspec.structs.replace(terms, on_prompt=None, on_failure=None, find_cli_version=None, hurry=None)
+    return msgspec.structs.replace(terms, on_prompt=None, on_failure=None, find_cli_version=None, hurry=None, at_once=None)
 
 
 def test_a_command_of_the_callers_own_gets_no_flags_and_so_has_no_such_terms() -> None:

@@ -172,7 +172,9 @@ async def test_a_settings_file_is_looked_into(tmp_path: Path) -> None:
 async def test_the_options_of_another_program_mean_nothing_to_it() -> None:
     transport = SubprocessTransport(ClaudeOptions(permission_mode="dontAsk"), command=["claude"])
     terms = transport.attach(Client(answers=frozenset({"can_use_tool"})))
-    assert msgspec.structs.replace(terms, on_prompt=None, on_failure=None, find_cli_version=None, hurry=None) == SessionTerms()
+    assert (
+        msgspec.structs.replace(terms, on_prompt=None, on_failure=None, find_cli_version=None, hurry=None, at_once=None) == SessionTerms()
+    )
 
 
 async def test_it_is_seen_through_wrappers() -> None:

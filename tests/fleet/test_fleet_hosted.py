@@ -132,6 +132,7 @@ class Stand:
             fields=ServerFields({}),
             allowance=Spending(on_spend),
             limits=GatewayLimits(),
+            storage=None,
         )
 
     @asynccontextmanager

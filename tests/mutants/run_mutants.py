@@ -74,7 +74,7 @@ def main() -> int:
     copies = [copy_of(arguments.folder.resolve() / f"copy{number}") for number in range(arguments.jobs)]
     table, is_enough = ["| room | mutants | killed | known | alive |", "| --- | --- | --- | --- | --- |"], True
     for number, room in enumerate(rooms):
-        measure(room, copies[0], max(deadline - time.monotonic(), 20.0) / 2 / (len(rooms) - number))
+        measure(room, copies[0], (deadline - time.monotonic()) / 2 / (len(rooms) - number))
         pool = sorted((mutant for path in room.files for mutant in mutants_of(ROOT, path)), key=lambda each: each.key)
         if arguments.changed:  # nothing but tests that run the line is quick enough
             pool = [mutant for mutant in pool if room.tests_of(mutant, copies[0])]
@@ -155,8 +155,11 @@ def run_all(room: Room, mutants: list[Mutant], copies: list[Path], deadline: flo
     def work(copy: Path) -> None:
         while time.monotonic() < deadline and not waiting.empty():
             mutant = waiting.get()
-            verdicts[mutant] = run_one(room, mutant, copy, measured_in=copies[0], narrow=narrow)
-            print(f"  {room.name} {mutant.path}:{mutant.line} {mutant.kind}: {verdicts[mutant] or 'SURVIVED'}", flush=True)
+            verdict = run_one(room, mutant, copy, measured_in=copies[0], narrow=narrow, deadline=deadline)
+            if time.monotonic() > deadline:
+                return  # it was stopped, and says nothing
+            verdicts[mutant] = verdict
+            print(f"  {room.name} {mutant.path}:{mutant.line} {mutant.kind}: {verdict or 'SURVIVED'}", flush=True)
 
     workers = [threading.Thread(target=work, args=(copy,)) for copy in copies]
     for worker in workers:
@@ -166,7 +169,7 @@ def run_all(room: Room, mutants: list[Mutant], copies: list[Path], deadline: flo
     return verdicts
 
 
-def run_one(room: Room, mutant: Mutant, copy: Path, *, measured_in: Path, narrow: bool) -> str | None:
+def run_one(room: Room, mutant: Mutant, copy: Path, *, measured_in: Path, narrow: bool, deadline: float) -> str | None:
     """Put a mutant into a copy, run its tests, and put the file right again. Return what killed it."""
     target, source = copy / mutant.path, (copy / mutant.path).read_bytes()
     target.write_bytes(mutant.applied(source))
@@ -175,7 +178,7 @@ def run_one(room: Room, mutant: Mutant, copy: Path, *, measured_in: Path, narrow
         everything = [*room.tests, *(word for name in room.failed for word in ("--deselect", name))]
         for tests in filter(None, [near] if narrow and near else [near, everything]):
             usual = sum(room.seconds.get(name, 0) for name in tests) or sum(room.seconds.values())
-            code = run_tests(copy, ["pytest", "-x", *tests], seconds=30 + 4 * usual)
+            code = run_tests(copy, ["pytest", "-x", *tests], seconds=min(30 + 4 * usual, deadline - time.monotonic()))
             if code != 0:
                 return "time" if code < 0 else "failed" if code == 1 else f"pytest ended with {code}"
         return None
@@ -196,7 +199,7 @@ def run_tests(copy: Path, command: list[str], *, seconds: float, notes: Path | N
         except BaseException as error:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 run.send_signal(signal.SIGINT)  # so that it writes down what it has measured
-                run.wait(5.0)
+                run.wait(2.0)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(run.pid, signal.SIGKILL)
             if not isinstance(error, subprocess.TimeoutExpired):
