@@ -332,10 +332,10 @@ class WritingNow(ForeignTransport, Transport):
         self.now: list[Frame] = []
 
     async def write(self, data: str | bytes) -> None:
-        text = data if isinstance(data, str) else data.decode()
-        if '"user"' in text:
-            await self.gate.wait()
-        await super().write(text)
+        for line in (data if isinstance(data, str) else data.decode()).splitlines():
+            if '"user"' in line:
+                await self.gate.wait()
+            await super().write(line + "\n")
 
     def write_now(self, line: bytes) -> bool:
         frame = json.loads(line)
