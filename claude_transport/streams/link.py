@@ -72,6 +72,9 @@ DEFAULT_CONNECT_TIMEOUT = 30.0
 DEFAULT_CLOSE_TIMEOUT = 5.0
 """Seconds for the far process to end, and for its exit status to arrive."""
 
+_WORDS_CHARS = 2**14
+"""Characters of the end of standard error from which the last words are taken."""
+
 DEFAULT_LINK_BACKOFF = Backoff(first=0.1, factor=2.0, maximum=5.0)
 """Delays between attempts to reconnect. The first attempt has none: most cuts are of one connection, not of the network."""
 
@@ -342,7 +345,7 @@ class LinkStream(ByteStream):
             if end.stderr_tail:
                 redactor = redactor_knowing([os.environ], confidential=self._confidential)
                 # redacted before it is cut: half a key does not look like one
-                error.reason = last_lines(redacted_tail(end.stderr_tail, redactor.text, at_most=2**14))
+                error.reason = last_lines(redacted_tail(end.stderr_tail, redactor.text, at_most=_WORDS_CHARS))
             return error
         if end.error is not None:
             return ConnectionLost(end.error, reason=end.error)

@@ -1,4 +1,4 @@
-"""Programs that a worker runs in place of a CLI."""
+"""Programs that a worker runs in place of a CLI, and what tests of a fleet do with it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,24 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+from broker_server import BrokerServer
 
 from claude_transport.fleet import FleetWorker
+from claude_transport.streams.broker import Broker, BrokerAddress
 
 ECHO = [sys.executable, "-I", "-S", "-c", "import sys\nfor line in sys.stdin:\n    sys.stdout.write(line)\n    sys.stdout.flush()\n"]
 """Says each line again."""
+
+
+@asynccontextmanager
+async def connected(broker: BrokerServer) -> AsyncIterator[Broker]:
+    """A connection of the test's own."""
+    connection = Broker(BrokerAddress(broker.url))
+    await connection.start(timeout=10)
+    try:
+        yield connection
+    finally:
+        await connection.aclose()
 
 
 @asynccontextmanager

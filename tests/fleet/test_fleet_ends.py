@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
@@ -12,7 +11,7 @@ import anyio.lowlevel
 import msgspec
 import pytest
 from broker_server import BrokerServer
-from programs import ECHO, read, serving
+from programs import ECHO, connected, read, serving
 
 from claude_transport import errors
 from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
@@ -20,7 +19,6 @@ from claude_transport.fleet.hosted import release_session
 from claude_transport.gateway import GatewayLimits
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.protocol.fleet_scripts import CLAIM, CREATE
-from claude_transport.streams.broker import Broker, BrokerAddress
 from claude_transport.transport import Transport
 from claude_transport.transports.subprocess import SubprocessTransport
 
@@ -34,17 +32,6 @@ OBEYS = [
     "import sys\nfor line in sys.stdin:\n    print(line, end='', flush=True)\n    if 'exit' in line: sys.exit(3)\n",
 ]
 """Says each line again, and ends with the code 3 after one with `exit`."""
-
-
-@asynccontextmanager
-async def connected(broker: BrokerServer) -> AsyncIterator[Broker]:
-    """A connection of the test's own."""
-    connection = Broker(BrokerAddress(broker.url))
-    await connection.start(timeout=10)
-    try:
-        yield connection
-    finally:
-        await connection.aclose()
 
 
 async def close(transport: FleetTransport, _broker: BrokerServer) -> None:

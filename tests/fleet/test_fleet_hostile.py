@@ -7,8 +7,6 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ import anyio
 import msgspec
 import pytest
 from broker_server import BrokerServer
-from programs import ECHO, numbered, read, serving
+from programs import ECHO, connected, numbered, read, serving
 
 from claude_transport import errors
 from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
@@ -25,16 +23,6 @@ from claude_transport.protocol.fleet_scripts import FleetKeys
 from claude_transport.streams.broker import Broker, BrokerAddress
 
 KEYS = FleetKeys("claude-fleet")
-
-
-@asynccontextmanager
-async def connected(server: BrokerServer) -> AsyncIterator[Broker]:
-    connection = Broker(BrokerAddress(server.url))
-    await connection.start(timeout=10)
-    try:
-        yield connection
-    finally:
-        await connection.aclose()
 
 
 async def spoil(connection: Broker, commands: list[tuple[Any, ...]]) -> None:

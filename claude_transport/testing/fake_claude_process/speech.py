@@ -12,9 +12,7 @@ if TYPE_CHECKING:
     from .stage import Stage, TurnAborted
 
 START_USAGE = {"input_tokens": 12, "output_tokens": 1, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
-SYNTHETIC = (
-    "<synthetic>"  # the model of messages that the CLI writes itself, such as those about errors of the API; it streams none of them
-)
+SYNTHETIC = "<synthetic>"  # the model of messages that the CLI writes itself, as about an error of the API; it streams none of them
 DELTA_CHARACTERS = 8  # the size of the text deltas in recording 03
 PLAIN_RESULT: dict[str, Any] = {  # what `steps.Result()` is, as a test compares
     "step": "result",
