@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from anthropic import AsyncAnthropic, Omit
 
-logger = logger_for(__name__)
+logger: logging.Logger = logger_for(__name__)
 
 
 # The streamed answer: bytes become events, and the events become one message.

@@ -97,7 +97,7 @@ class Credential:
     __slots__ = ("_value", "name")
 
     def __init__(self, name: str, value: str) -> None:
-        self.name = name
+        self.name: str = name
         self._value = value
 
     @property

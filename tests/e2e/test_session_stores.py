@@ -134,7 +134,7 @@ async def test_a_session_goes_on_on_another_machine_with_its_subagents(store: An
         async with other.session(api, session_store=store, resume=first.session_id) as query:
             (place,) = temporary.glob("claude-transport-session-*")
             assert place.stat().st_mode & 0o777 == 0o700
-            assert list(place.rglob(f"*/{first.session_id}/subagents/agent-{agent}.meta.json"))
+            assert list((place / "projects").glob(f"*/{first.session_id}/subagents/agent-{agent}.meta.json"))
             second = await ask(query, "Which one?")
             assert second.session_id == first.session_id
         assert "The word is xyzzy." in known(api)
