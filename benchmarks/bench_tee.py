@@ -1,9 +1,12 @@
 """What the tee around a claude costs: the latency that it adds to a line and its answer, the throughput of a flood, and its start.
 
 The claude is a small program that answers each line at once, or floods. Direct and through the tee take turns; figures are of all rounds.
+The host of a flood decodes each line, as hosts do. `pipe_ratio` is that of a host which drops every byte unread: it shows the memory of the
+machine, for the tee carries each byte once more and keeps a copy.
 
 `python benchmarks/bench_tee.py [--lines 2000] [--megabytes 30] [--rounds 5]` prints JSON. `--check` fails when the 99th percentile of the
-added latency is above 2 ms, or the throughput below half of the direct one. Up to 64 MiB of a flood wait in memory for the recorder.
+added latency is above 2 ms, or the throughput of the host that decodes is below half of the direct one. Up to 64 MiB of a flood wait in
+memory for the recorder.
 """
 
 from __future__ import annotations
@@ -66,15 +69,20 @@ def round_trips(command: list[str], count: int) -> list[float]:
     return found
 
 
-def flood(command: list[str]) -> tuple[float, int]:
-    """The seconds until the last byte has come, and the bytes."""
+def flood(command: list[str], *, decodes: bool) -> tuple[float, int]:
+    """The seconds until the last byte has come, and the bytes. A host decodes each line; without that, only the pipes are measured."""
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, bufsize=0) as claude:
         assert claude.stdout is not None
         total = 0
         begin = 0.0
+        rest = b""
         while data := os.read(claude.stdout.fileno(), 65536):
             begin = begin or time.perf_counter()
             total += len(data)
+            if decodes:
+                *lines, rest = (rest + data).split(b"\n")
+                for line in lines:
+                    json.loads(line)
         return time.perf_counter() - begin, total
 
 
@@ -98,6 +106,7 @@ def measure(folder: Path, *, lines: int, megabytes: int, rounds: int) -> dict[st
     tape, size = folder / "tape.ndjson", str(megabytes * 2**20)
     trips: dict[str, list[float]] = {"direct": [], "tee": []}
     rates: dict[str, list[float]] = {"direct": [], "tee": []}
+    drained: dict[str, list[float]] = {"direct": [], "tee": []}
     starts: dict[str, list[float]] = {"direct": [], "tee": []}
     whole = 0
     for _ in range(rounds):
@@ -105,8 +114,9 @@ def measure(folder: Path, *, lines: int, megabytes: int, rounds: int) -> dict[st
             wrap = direct if way == "direct" else lambda *words: through_tee(tape, *words)
             trips[way] += round_trips(wrap(ECHO), lines // rounds)
             starts[way].append(start(wrap(ECHO)))
-            seconds, total = flood(wrap(FLOOD, size))
-            rates[way].append(total / seconds / 2**20)
+            for decodes, found in ((False, drained), (True, rates)):
+                seconds, total = flood(wrap(FLOOD, size), decodes=decodes)
+                found[way].append(total / seconds / 2**20)
         recorded = Tape.read(tape)
         whole += sum(len(line) + 1 for line in recorded.lines("out")) == total
     added = percentile(trips["tee"], 0.99) - percentile(trips["direct"], 0.99)
@@ -115,6 +125,7 @@ def measure(folder: Path, *, lines: int, megabytes: int, rounds: int) -> dict[st
         "added_p99_ms": added,
         "megabytes_per_second": {way: statistics.median(found) for way, found in rates.items()},
         "throughput_ratio": statistics.median(rates["tee"]) / statistics.median(rates["direct"]),
+        "pipe_ratio": statistics.median(drained["tee"]) / statistics.median(drained["direct"]),
         "first_line_ms": {way: statistics.median(found) for way, found in starts.items()},
         "whole_tapes": f"{whole} of {rounds}",
     }

@@ -29,7 +29,7 @@ MOST_LINE_BYTES: Final = 64 * 2**20
 
 _TAPE: Final = 3
 _READ_BYTES: Final = 2**20
-_PAUSE: Final = 0.01  # seconds between two batches: to be woken for each line would delay that line where processors are few
+_PAUSE: Final = 0.1  # seconds between two batches: to be woken for each line would delay that line where processors are few
 _GRACE: Final = 2.0  # seconds between SIGTERM and SIGKILL
 _DIRECTIONS: Final[dict[str, Direction]] = {"i": "in", "o": "out", "e": "err"}
 
@@ -186,23 +186,25 @@ def _encoded(records: Iterator[tuple[TapeRecord, bytes]]) -> Iterator[bytes]:
 
 def read_copies(descriptor: int) -> Iterator[list[tuple[str, float, bytes]]]:
     """Yield the copies of the tee, all that have come at once, until it has closed the pipe or was killed."""
+    gone = select.poll()
+    gone.register(descriptor, 0)  # reports only that the tee is gone
     waiting = b""
     while data := os.read(descriptor, _READ_BYTES):
         waiting += data
         found: list[tuple[str, float, bytes]] = []
         place = 0
-        while (end := waiting.find(b"\n", place)) >= 0:
-            kind, at, size = waiting[place:end].decode().split(" ")
-            stop = end + 1 + int(size)
+        while (head := waiting.find(b"\n", place)) >= 0:
+            kind, at, size = waiting[place:head].decode().split(" ")
+            stop = head + 1 + int(size)
             if stop > len(waiting):
                 break
-            found.append((kind, float(at), waiting[end + 1 : stop]))
+            found.append((kind, float(at), waiting[head + 1 : stop]))
             place = stop
         waiting = waiting[place:]
         if found:
             yield found
             if len(data) < _READ_BYTES:
-                time.sleep(_PAUSE)
+                gone.poll(_PAUSE * 1000)
 
 
 def append(data: bytes) -> None:
