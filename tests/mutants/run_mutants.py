@@ -10,17 +10,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
+import itertools
 import json
 import os
-import queue
 import random
 import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +32,7 @@ ROOT = HERE.parent.parent
 ROOMS: dict[str, dict[str, list[str]]] = tomllib.loads((HERE / "rooms.toml").read_text("utf-8"))
 KNOWN: dict[str, str] = tomllib.loads((HERE / "known.toml").read_text("utf-8"))["known"]
 MOST_TESTS = 40  # test functions of the first look
+STAMPS = itertools.count(10**9)  # times of change of mutants: Python tells by the second and the size whether it must compile a file anew
 
 
 @dataclass
@@ -148,25 +149,19 @@ def drawn(pool: list[Mutant], count: int, seed: str) -> list[Mutant]:
 
 def run_all(room: Room, mutants: list[Mutant], copies: list[Path], deadline: float, *, narrow: bool) -> dict[Mutant, str | None]:
     """Run mutants in all copies at once, until the deadline. Return what killed each; None when it survived."""
-    waiting: queue.SimpleQueue[Mutant] = queue.SimpleQueue()
-    for mutant in mutants:
-        waiting.put(mutant)
+    waiting = iter(mutants)  # all threads take from it
     verdicts: dict[Mutant, str | None] = {}
 
     def work(copy: Path) -> None:
-        while time.monotonic() < deadline and not waiting.empty():
-            mutant = waiting.get()
+        for mutant in waiting:
             verdict = run_one(room, mutant, copy, measured_in=copies[0], narrow=narrow, deadline=deadline)
             if time.monotonic() > deadline:
                 return  # it was stopped, and says nothing
             verdicts[mutant] = verdict
             print(f"  {room.name} {mutant.path}:{mutant.line} {mutant.kind}: {verdict or 'SURVIVED'}", flush=True)
 
-    workers = [threading.Thread(target=work, args=(copy,)) for copy in copies]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    with ThreadPoolExecutor(len(copies)) as workers:
+        list(workers.map(work, copies))
     return verdicts
 
 
@@ -174,6 +169,7 @@ def run_one(room: Room, mutant: Mutant, copy: Path, *, measured_in: Path, narrow
     """Put a mutant into a copy, run its tests, and put the file right again. Return what killed it."""
     target, source = copy / mutant.path, (copy / mutant.path).read_bytes()
     target.write_bytes(mutant.applied(source))
+    os.utime(target, (stamp := next(STAMPS), stamp))
     try:
         near = room.tests_of(mutant, measured_in)
         everything = [*room.tests, *(word for name in room.failed for word in ("--deselect", name))]
@@ -190,10 +186,10 @@ def run_one(room: Room, mutant: Mutant, copy: Path, *, measured_in: Path, narrow
 def run_tests(copy: Path, command: list[str], *, seconds: float, notes: Path | None = None) -> int:
     """Run pytest in a copy. Return its exit code; a negative one when the time was over."""
     options = ["-q", "-p", "no:cacheprovider", "-m", "not e2e and not nightly", "--hypothesis-profile=quick"]
-    own = {"PYTHONPATH": f"{copy}:{copy / 'tests' / 'mutants'}", "PYTHONDONTWRITEBYTECODE": "1", "MUTANTS_NOTES": str(notes or "")}
+    cache = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(copy / ".pyc")}  # to compile all tests takes longer than most runs
+    env = {**os.environ, **cache, "PYTHONPATH": f"{copy}:{copy / 'tests' / 'mutants'}", "MUTANTS_NOTES": str(notes or "")}
     quiet = subprocess.DEVNULL
     words = [sys.executable, "-m", *command, *options]
-    env = {**os.environ, **own}
     with subprocess.Popen(words, cwd=copy, env=env, start_new_session=True, stdin=quiet, stdout=quiet, stderr=quiet) as run:
         try:
             return run.wait(seconds)
