@@ -250,6 +250,7 @@ def _connected(path: str) -> Iterator[sqlite3.Connection]:
     database = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
     try:
         database.text_factory = bytes  # one damaged text must not hide the others
+        database.execute("PRAGMA synchronous = FULL")  # some systems build SQLite to sync later than at each commit
         if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'claims'").fetchone():
             database.execute("PRAGMA journal_mode = WAL")
             database.executescript(_SCHEMA)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -108,6 +110,32 @@ async def test_a_write_that_was_not_synced_is_not_acknowledged_and_the_next_atte
     assert await store.load(KEY) == wanted
     (path,) = tmp_path.rglob("*.jsonl")
     assert disk.synced == [path.stat().st_size] * 2
+
+
+async def test_an_append_to_sqlite_is_synced_also_where_sqlite_was_built_to_do_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[int] = []
+
+    class Hasty(sqlite3.Connection):
+        """A connection of a SQLite that syncs a write-ahead log only at checkpoints, as some systems build it."""
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.execute("PRAGMA synchronous = NORMAL")
+
+        def commit(self) -> None:
+            found.append(self.execute("PRAGMA synchronous").fetchone()[0])
+            super().commit()
+
+    monkeypatch.setattr("sqlite3.connect", functools.partial(sqlite3.connect, factory=Hasty))
+    store = sessions.SQLiteSessionStore(tmp_path / "store.db")
+    await store.append(KEY, [entry("1")])
+    await store.append(KEY, [entry("2")])
+    assert await store.load(KEY) == [entry("1"), entry("2")]
+    full = 2
+    assert found
+    assert set(found) == {full}
 
 
 # ------------------------------------------------------------------------------------------------------------------------ claims
