@@ -47,12 +47,13 @@ class Room:
     lines: coverage.CoverageData = field(default_factory=lambda: coverage.CoverageData(no_disk=True))
 
     def tests_of(self, mutant: Mutant, measured_in: Path) -> list[str]:
-        """Return the tests that run the line of a mutant: first those of a file with a name like its own, then the quick ones."""
+        """Return the tests that run the line of a mutant, those of its file first; when it was not measured, files named like its own."""
         by_line = self.lines.contexts_by_lineno(str(measured_in / mutant.path))
         run = range(mutant.line, mutant.line + mutant.before.count("\n") + 1)
         names = {name for line in run for name in by_line.get(line, ()) if name} - set(self.failed)
         stem = Path(mutant.path).stem
-        return sorted(names, key=lambda name: (stem not in name, self.seconds.get(name, 0), name))[:MOST_TESTS]
+        ranked = sorted(names, key=lambda name: (stem not in name, self.seconds.get(name, 0), name))
+        return ranked[:MOST_TESTS] or [path for path in self.tests if stem in path]
 
 
 def main() -> int:
@@ -111,7 +112,7 @@ def room_of(name: str, wanted: list[str], *, is_narrow: bool) -> Room:
 
 
 def copy_of(folder: Path) -> Path:
-    """Make a copy of the files that git knows or would add, as they are in the working tree."""
+    """Copy the files that git knows or would add, as they are in the working tree."""
     shutil.rmtree(folder, ignore_errors=True)
     git = ["git", "ls-files", "-z", "-co", "--exclude-standard"]
     for name in subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0"):
@@ -174,7 +175,7 @@ def run_one(room: Room, mutant: Mutant, copy: Path, *, measured_in: Path, narrow
         near = room.tests_of(mutant, measured_in)
         everything = [*room.tests, *(word for name in room.failed for word in ("--deselect", name))]
         for tests in filter(None, [near] if narrow and near else [near, everything]):
-            usual = sum(room.seconds.get(name, 0) for name in tests) or sum(room.seconds.values())
+            usual = sum(seconds for name, seconds in room.seconds.items() if name.startswith(tuple(tests)))
             code = run_tests(copy, ["pytest", "-x", *tests], seconds=min(30 + 4 * usual, deadline - time.monotonic()))
             if code != 0:
                 return "time" if code < 0 else "failed" if code == 1 else f"pytest ended with {code}"
