@@ -189,8 +189,7 @@ def run_tests(copy: Path, command: list[str], *, seconds: float, notes: Path | N
     options = ["-q", "-p", "no:cacheprovider", "-m", "not e2e and not nightly", "--hypothesis-profile=quick"]
     cache = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(copy / ".pyc")}  # to compile all tests takes longer than most runs
     env = {**os.environ, **cache, "PYTHONPATH": f"{copy}:{copy / 'tests' / 'mutants'}", "MUTANTS_NOTES": str(notes or "")}
-    quiet = subprocess.DEVNULL
-    words = [sys.executable, "-m", *command, *options]
+    words, quiet = [sys.executable, "-m", *command, *options], subprocess.DEVNULL
     with subprocess.Popen(words, cwd=copy, env=env, start_new_session=True, stdin=quiet, stdout=quiet, stderr=quiet) as run:
         try:
             return run.wait(seconds)
