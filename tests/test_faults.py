@@ -16,7 +16,7 @@ import pytest
 
 HOST = Path(__file__).parent / "fault_host.py"
 PATIENCE = 600.0  # seconds; a hang fails instead of hanging the suite
-STEP = int(os.environ.get("FAULT_STEP", "7"))
+STEP = int(os.environ.get("FAULT_STEP", "13"))
 WORKLOADS = ["a_session", "a_stubborn_child", "a_session_with_files", "a_tape", "a_conversation"]
 
 

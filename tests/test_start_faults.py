@@ -23,7 +23,7 @@ import claude_transport as ct
 from claude_transport.testing.conformance.census import LASTING, Census
 
 PACKAGE = str(Path(ct.__file__).parent)
-STEP = int(os.environ.get("FAULT_STEP", "29"))
+STEP = int(os.environ.get("FAULT_STEP", "61"))
 ANSWER = r'{"type":"control_response","response":{"subtype":"success","request_id":"\1","response":{}}}'
 RESULT = '{"type":"result","subtype":"success","is_error":false,"num_turns":1,"result":"","session_id":"s"}'
 SCRIPT = rf"""#!/bin/sh

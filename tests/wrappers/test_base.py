@@ -52,6 +52,17 @@ class SixMethods:
         return "connect" in self.calls and "close" not in self.calls
 
 
+class Heard(MockTransport):
+    """A mock that keeps what is written to it, as it is."""
+
+    def __init__(self) -> None:
+        super().__init__([RESULT])
+        self.heard: list[str | bytes] = []
+
+    async def write(self, data: str | bytes) -> None:
+        self.heard.append(data)
+
+
 class Told(MockTransport):
     """A mock that remembers what it was told, and has terms."""
 
@@ -89,6 +100,14 @@ async def test_anything_with_six_methods_can_be_wrapped_and_hears_text() -> None
         assert outside.attach(Client(answers=frozenset({"hooks"}))) == SessionTerms()
     assert inside.written == ['{"type":"user"}\n', "é"]
     assert inside.calls == ["connect", "end_input", "close"]
+
+
+async def test_a_transport_of_this_library_gets_what_was_written_as_it_is() -> None:
+    inside = Heard()
+    async with TransportWrapper(TransportWrapper(inside)) as outside:
+        await outside.write(b'{"type":"user"}\n')
+        await outside.write("\u00e9")
+    assert inside.heard == [b'{"type":"user"}\n', "\u00e9"]
 
 
 async def test_the_line_view_of_six_methods_is_that_of_their_messages() -> None:

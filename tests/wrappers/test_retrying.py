@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import gc
 import logging
 import pickle
 from typing import Any
@@ -104,6 +105,20 @@ async def test_connecting_is_tried_again_after_the_delays_of_the_backoff_until_i
         RetryAttempt(action="connect", number=2, attempts=3, error=refusals[1], delay=2),
         RetryAttempt(action="connect", number=3, attempts=3),
     ]
+
+
+async def test_nothing_is_kept_of_a_write_that_has_succeeded() -> None:
+    def kept() -> int:
+        gc.collect()
+        return sum(type(each).__module__ == RetryingTransport.__module__ for each in gc.get_objects())
+
+    wrapper, *_ = retrying(MockTransport([RESULT]))
+    async with wrapper:
+        await wrapper.write('{"type":"user"}')
+        before = kept()
+        for _ in range(20):
+            await wrapper.write('{"type":"user"}')
+        assert kept() == before
 
 
 async def test_after_the_last_attempt_its_error_comes_as_it_is_with_a_note_about_the_others() -> None:

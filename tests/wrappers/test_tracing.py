@@ -235,6 +235,19 @@ async def test_of_the_calls_in_the_background_that_never_return_only_the_last_th
     assert {tool.ends for tool in recorder.tools} == {1}
 
 
+def test_of_the_calls_that_have_returned_the_last_thousand_are_remembered() -> None:
+    recorder = SpanRecorder()
+    spans = SessionSpans(recorder)
+    for number in range(1001):
+        for message in (said(call(f"b{number}", "Agent")), answer(f"b{number}")):
+            spans.received(decode_message(json.dumps(message).encode()))
+    for late in (said(call("of the first"), parent="b0"), said(call("of the last"), parent="b1000")):
+        spans.received(decode_message(json.dumps(late).encode()))
+    *agents, of_the_first, of_the_last = recorder.tools
+    assert recorder.parent_of(of_the_first) is not agents[0]
+    assert recorder.parent_of(of_the_last) is agents[1000]
+
+
 # ------------------------------------------------------------------------------------------------------------------ endings
 
 
