@@ -295,6 +295,7 @@ async def test_turns_of_two_threads_are_two_spans_side_by_side() -> None:
     turns = named(await spans_of("app_two_threads_at_once"), "invoke_agent codex")
     assert len({turn.attributes["gen_ai.conversation.id"] for turn in turns}) == 2
     assert [turn.attributes["gen_ai.usage.output_tokens"] for turn in turns] == [7, 7]
+    assert [turn.attributes["gen_ai.response.model"] for turn in turns] == ["gpt-5.5", "gpt-5.5"]
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
