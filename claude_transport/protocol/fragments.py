@@ -222,7 +222,7 @@ class FragmentRedactor(Generic[_Item]):
         if clean.startswith(before):  # what it says of the context alone is shown already
             raw, clean, context = raw[len(context) :], clean[len(before) :], ""
         first = next((at for at, (one, other) in enumerate(zip(raw, clean, strict=False)) if one != other), min(len(raw), len(clean)))
-        most = min(len(raw), len(clean)) - first
+        most = max(min(len(raw), len(clean)) - first - 1, 0)  # a character is replaced also where a secret ends like its mark
         same = next((at for at in range(most) if raw[-1 - at] != clean[-1 - at]), most)
         start, stop, new = first, len(raw) - same, clean[first : len(clean) - same]
         begin = len(context)
@@ -230,7 +230,7 @@ class FragmentRedactor(Generic[_Item]):
             end = begin + len(piece.text)
             if begin < stop and end > start:
                 said = new if start >= begin else ""  # it stands where the secret begins, and only there
-                piece.shown = raw[begin : max(start, begin)] + said + raw[min(stop, end) : end]
+                piece.shown = raw[begin : max(start, begin)] + said + raw[stop:end]
             begin = end
 
     def _remember(self, key: str, text: str) -> None:

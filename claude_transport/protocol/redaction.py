@@ -186,7 +186,7 @@ class Redactor:
 
 def _begun_chars(line: bytes, secret: bytes) -> int:
     """Return how many bytes at the end of `line` begin `secret`."""
-    return next((size for size in range(min(len(line), len(secret) - 1), _MIN_SECRET - 1, -1) if line.endswith(secret[:size])), 0)
+    return next((size for size in range(len(secret) - 1, _MIN_SECRET - 1, -1) if line.endswith(secret[:size])), 0)
 
 
 def _paths(homes: Iterable[str]) -> SlicedPattern | None:
@@ -302,7 +302,7 @@ def _rewrite_token(token: bytes, frame: _Frame, rewrite: Callable[[str, Place], 
         frame.name = text
     place = Place(frame.name, is_key, frame.pair if frame.name == "value" else "", frame.previous, frame.within)
     new = rewrite(text, place)
-    if not is_key and frame.is_object and frame.name in _PAIR_NAMES:
+    if not is_key and frame.name in _PAIR_NAMES:
         frame.pair = text
     frame.previous = "" if frame.is_object else text
     if new == text:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -170,3 +171,79 @@ def test_the_name_of_a_text_is_short_however_long_its_id_is(message: dict[str, A
 )
 def test_what_is_no_delta_is_none(line: bytes) -> None:
     assert read_fragment(line) is None
+
+
+# -------------------------------------------------------------------------------------------------------- what is kept, and how long
+
+
+def begin(text: str) -> FragmentRedactor[int]:
+    """A redactor that has shown the beginning of a text."""
+    redactor: FragmentRedactor[int] = FragmentRedactor(REDACTOR)
+    list(redactor.feed(0, json.dumps(delta(text)).encode()))
+    return redactor
+
+
+def shown_of(redactor: FragmentRedactor[int], *messages: dict[str, Any]) -> list[str]:
+    """The fragments that come out while these messages go in."""
+    out = [line for message in messages for _, line in redactor.feed(0, json.dumps(message).encode())]
+    return [text_of([json.loads(line)]) for line in out]
+
+
+@pytest.mark.parametrize("size", [20, 65, 400])
+def test_no_line_of_a_long_private_key_is_shown(size: int) -> None:
+    body = [f"MII{number:02d}" + "k" * 59 for number in range(30)]
+    text = "\n".join(["here:", "-----BEGIN PRIVATE KEY-----", *body, "-----END PRIVATE KEY-----", "keep it"])
+    shown = text_of(lines_through([*map(delta, cut(text, size)), STOP]))
+    assert "MII" not in shown
+    assert "kkkk" not in shown
+    assert shown.startswith("here:\n")
+    assert shown.endswith("keep it")
+
+
+def test_a_key_that_has_begun_makes_no_line_wait_for_its_end() -> None:
+    redactor = begin("-----BEGIN PRIVATE KEY-----\n")
+    assert len(shown_of(redactor, *(delta(f"word{number} ") for number in range(20)))) == 20
+
+
+def test_only_the_pieces_of_the_last_word_wait() -> None:
+    redactor: FragmentRedactor[int] = FragmentRedactor(REDACTOR)
+    assert shown_of(redactor, delta("abc"), delta("def ghi")) == ["abc"]
+    assert shown_of(redactor, delta("jkl mno")) == ["def ghi"]
+
+
+def test_a_fragment_whose_line_names_an_end_ends_nothing() -> None:
+    parts = [{**delta(part), "note": "result"} for part in cut("my key is sk-ant-api03-0123456789abcdef0123456789abcdef I think", 7)]
+    assert text_of(lines_through([*parts, STOP])) == "my key is [secret] I think"
+
+
+def test_a_secret_that_ends_like_its_mark_is_removed_as_a_whole() -> None:
+    redactor = Redactor(secrets=["ret]"])
+    assert text_of(lines_through([delta("re"), delta("t]"), STOP], redactor)) == "[secret]"
+
+
+def test_each_gap_leaves_a_mark_of_its_own() -> None:
+    redactor: FragmentRedactor[int] = FragmentRedactor(REDACTOR)
+    redactor.miss()
+    assert shown_of(redactor, delta("half "), delta("a word ")) == ["[secret]", ""]
+    redactor.miss()
+    assert shown_of(redactor, delta("and more "), delta("of it ")) == ["[secret]", ""]
+
+
+def test_what_was_said_before_a_gap_hides_nothing_of_the_next_text() -> None:
+    redactor = begin("the password: ")
+    redactor.miss()
+    start = {"type": "stream_event", "event": {"type": "content_block_start", "index": 0}}
+    assert shown_of(redactor, start, delta("visible words "))[1:] == ["visible words "]
+
+
+def test_a_text_of_megabytes_costs_no_memory_once_it_is_shown() -> None:
+    redactor = begin("")
+    line = json.dumps(delta("a word " * 600)).encode()
+    tracemalloc.start()
+    try:
+        for number in range(500):
+            assert len(list(redactor.feed(number, line))) == 1
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 100_000

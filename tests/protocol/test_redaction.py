@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from recorded_lines import lines_of, recordings
 
 from claude_transport.protocol.framing import OversizedLine
-from claude_transport.protocol.redaction import Redactor
+from claude_transport.protocol.redaction import Redactor, redactor_knowing
 from claude_transport.secret_forms import is_login_name, is_password_name, is_secret_name
 
 # Every positive sample holds this, in the place of what must go.
@@ -429,3 +429,26 @@ def shape(value: object, *, keys: bool = True) -> list[object]:
     if isinstance(value, list):
         return ["array", len(value), [shape(inner, keys=keys) for inner in value]]
     return [type(value).__name__]
+
+
+def test_users_and_homes_of_every_environment_are_known() -> None:
+    posix = {"HOME": "/srv/people/ada", "USER": "grace", "LOGNAME": "annie"}
+    windows = {"USERPROFILE": "D:\\People\\linus", "USERNAME": "radia"}
+    redactor = redactor_knowing([posix, windows])
+    assert redactor.text("in /srv/people/ada/x and D:\\People\\linus\\x") == "in /home/user/x and C:\\Users\\user\\x"
+    for name in ("grace", "annie", "radia"):
+        assert redactor.text(f"by {name}, today") == "by user, today"
+
+
+def test_the_name_of_a_pair_counts_in_an_object_and_not_in_an_array() -> None:
+    redactor = Redactor()
+    assert redactor.line(b'{"key":"password","value":"seven words"}') == b'{"key":"password","value":"[secret]"}'
+    line = b'{"key":["password","seven words"]}'
+    assert redactor.line(line) is line
+
+
+def test_of_a_long_line_that_is_whole_nothing_is_taken_for_the_beginning_of_a_secret() -> None:
+    redactor = Redactor(secrets=["correct-horse-battery"])
+    text = b"it was correct-horse"
+    assert redactor.line(OversizedLine(text, size=len(text), limit=5)) == text
+    assert redactor.line(OversizedLine(text, size=99, limit=5)) == b"it was "
