@@ -201,6 +201,7 @@ def not_async(args: Any) -> None: ...
 async def without_annotation(a) -> None: ...  # type: ignore[no-untyped-def]
 async def with_many(*args: int) -> None: ...
 async def with_an_odd_type(a: Callable[[], int]) -> None: ...
+async def with_a_name_that_is_not_there(a: Missing) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
 
 @pytest.mark.parametrize(
@@ -215,6 +216,7 @@ async def with_an_odd_type(a: Callable[[], int]) -> None: ...
         (lambda: tool(without_annotation), "input_schema"),
         (lambda: tool(with_many), "input_schema"),
         (lambda: tool(with_an_odd_type), "input_schema"),
+        (lambda: tool(with_a_name_that_is_not_there), "input_schema"),
         (lambda: create_sdk_mcp_server("box", tools=[order, order]), "tools"),
     ],
 )
