@@ -7,6 +7,7 @@ import importlib.metadata
 import importlib.util
 import inspect
 import json
+import os
 import pydoc
 import re
 import subprocess
@@ -288,6 +289,42 @@ def test_the_program_starts_without_loading_anything_optional(tmp_path: Path) ->
 
 def test_the_check_of_loaded_modules_sees_what_is_loaded(tmp_path: Path) -> None:
     assert {"json", "anyio"} <= loaded_by("import anyio.abc", tmp_path)
+
+
+def documented_modules() -> list[str]:
+    """The modules of the package that a page of the documentation names."""
+    root = INIT.parent.parent
+    pages = [root / "README.md", *(page for page in (root / "docs").rglob("*.md") if "_build" not in page.parts)]
+    named = {name for page in pages for name in re.findall(r"claude_transport(?:\.[a-z_]+)*", page.read_text("utf-8"))}
+    prefixes = {tuple(name.split(".")[:length]) for name in named for length in range(1, name.count(".") + 2)}
+    paths = {".".join(parts): root.joinpath(*parts) for parts in prefixes}
+    return sorted(name for name, path in paths.items() if path.with_suffix(".py").exists() or (path / "__init__.py").exists())
+
+
+IMPORTS_EACH = """
+import importlib, json, os, sys, traceback
+import anyio, msgspec  # so that each process has only our own modules left to import
+for name in json.load(sys.stdin):
+    child = os.fork()
+    if child == 0:
+        try:
+            importlib.import_module(name)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        print(name)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a process for each module takes too long without fork")
+def test_every_module_that_the_documentation_names_can_be_imported_first(tmp_path: Path) -> None:
+    names = documented_modules()
+    assert {"claude_transport.gateway.choices", "claude_transport.streams.websocket"} < set(names)
+    given = json.dumps(names)
+    ran = subprocess.run([sys.executable, "-c", IMPORTS_EACH], input=given, capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert ran.stdout == "", ran.stderr
 
 
 def test_every_name_that_left_the_top_level_is_behind_the_door_that_the_table_names() -> None:
