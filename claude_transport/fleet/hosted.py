@@ -173,7 +173,8 @@ class HostedSession:
 
     def refuse(self, exc: ClaudeTransportError) -> None:
         """End the session because of what the client sent."""
-        reason = exc.reason if isinstance(exc, TurnedAway) else "malformed"
+        is_long = exc.code == "fleet.line_too_long"
+        reason = exc.reason if isinstance(exc, TurnedAway) else "line_too_long" if is_long else "malformed"
         logger.warning("session %s: %s", self.id, printable(exc))
         self._is_deaf = True
         self.stop(SessionEnd(code=reason, error=printable(exc, at_most=500)))

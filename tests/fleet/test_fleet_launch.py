@@ -97,7 +97,7 @@ class Breaks(SubprocessTransport):
 
     def fail(self, at: str) -> None:
         if at == self.at:
-            raise Unknown("the password is hunter-two")
+            raise Unknown("the password is hunter-two\nand this is no line of its own")
 
     def read_lines(self) -> Any:
         self.fail("read")
@@ -146,7 +146,10 @@ async def test_a_program_that_breaks_after_its_start_ends_its_session_with_the_c
     assert "hunter-two" in caplog.text
 
 
-async def test_a_program_that_cannot_be_closed_ends_its_session_well_all_the_same(broker: BrokerServer) -> None:
+async def test_a_program_that_cannot_be_closed_ends_its_session_well_all_the_same(
+    broker: BrokerServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="claude_transport")
     tried: list[ClaudeOptions] = []
 
     def launch(options: ClaudeOptions) -> Transport:
@@ -162,3 +165,5 @@ async def test_a_program_that_cannot_be_closed_ends_its_session_well_all_the_sam
         while worker.sessions:
             await anyio.lowlevel.checkpoint()
     assert len(tried) == 1
+    said = {record.getMessage() for record in caplog.records if "could not be closed" in record.getMessage()}
+    assert said == {r"the transport of a session could not be closed: the password is hunter-two\nand this is no line of its own"}

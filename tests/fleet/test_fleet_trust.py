@@ -149,6 +149,17 @@ async def test_a_hostile_entry_of_a_client_ends_its_session_and_no_other_one(
         assert await read(good.read_messages(), 1) == numbered([0])
 
 
+async def test_a_line_that_never_ends_is_held_up_to_the_limit_of_a_line(broker: BrokerServer) -> None:
+    worker = FleetWorker(broker.url, command=ECHO, limits=GatewayLimits(line_bytes=1000))
+    async with serving(worker), FleetTransport(broker.url) as transport:
+        for number in (1, 2):
+            part = {"e": "1.a", "k": "p", "d": b"x" * 600}
+            await put(broker, f"{{claude-fleet:{transport.session}}}:in", f"{number}-0", part)
+        with pytest.raises(errors.ConnectionLost) as caught, anyio.fail_after(20):
+            await anext(transport.read_messages())
+        assert caught.value.code == "fleet.line_too_long"
+
+
 async def test_a_hostile_entry_for_a_client_is_a_typed_error(broker: BrokerServer) -> None:
     async with serving(FleetWorker(broker.url, command=ECHO)), FleetTransport(broker.url) as transport:
         await put(broker, f"{{claude-fleet:{transport.session}}}:out", "77-0", {"x": "y"})
