@@ -160,6 +160,18 @@ async def test_a_line_that_never_ends_is_held_up_to_the_limit_of_a_line(broker: 
         assert caught.value.code == "fleet.line_too_long"
 
 
+async def test_what_waits_for_a_process_that_reads_nothing_is_bounded(broker: BrokerServer) -> None:
+    worker = FleetWorker(broker.url, command=[sys.executable, "-c", "import time; time.sleep(1000)"], limits=GatewayLimits(line_bytes=1000))
+    async with serving(worker), FleetTransport(broker.url) as transport:
+        with anyio.fail_after(60):
+            with pytest.raises(errors.TransportClosed, match="has not waited"):
+                while True:
+                    await transport.write(msgspec.json.encode({"text": "x" * 900}))
+            with pytest.raises(errors.ConnectionLost) as caught:
+                await anext(transport.read_messages())
+        assert caught.value.code == "fleet.line_too_long"
+
+
 async def test_a_hostile_entry_for_a_client_is_a_typed_error(broker: BrokerServer) -> None:
     async with serving(FleetWorker(broker.url, command=ECHO)), FleetTransport(broker.url) as transport:
         await put(broker, f"{{claude-fleet:{transport.session}}}:out", "77-0", {"x": "y"})
