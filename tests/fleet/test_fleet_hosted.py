@@ -187,6 +187,14 @@ async def test_a_session_that_leaves_gets_what_is_taken_and_takes_nothing_more()
         assert not stand.end.owes_feeding
 
 
+async def test_a_session_that_cannot_be_given_back_is_told_to_the_log_once(caplog: pytest.LogCaptureFixture) -> None:
+    stand = Stand()
+    async with stand.running():  # there is no broker at its address
+        assert caplog.messages == []
+    (said,) = (message for message in caplog.messages if "given back" in message)
+    assert said.startswith("session S could not be given back: its lease ends by itself (")
+
+
 async def test_a_drain_does_not_wait_for_a_session_that_is_over() -> None:
     stand = Stand(held=False)
     async with stand.running():
