@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import socket
 from typing import Any
 
 import anyio
@@ -12,8 +13,10 @@ import anyio.lowlevel
 import pytest
 from broker_server import BrokerServer
 from programs import ECHO, serving
+from virtual_time import jumping
 
-from claude_transport.fleet import FleetTransport, FleetWorker
+from claude_transport import errors
+from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
 from claude_transport.streams.broker import Broker, BrokerAddress
 
 
@@ -79,3 +82,12 @@ async def test_no_task_of_a_session_runs_when_its_client_is_closed(broker: Broke
                 scope.cancel()
             await (transport.detach() if how == "detach" else transport.close())
         assert tasks_of("fleet session ") == []
+
+
+@jumping(idle=0.05)
+async def test_a_registry_gives_up_a_broker_that_takes_the_connection_and_says_nothing() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        begun = anyio.current_time()
+        with pytest.raises(errors.CLIConnectionError):
+            await FleetRegistry(f"redis://127.0.0.1:{mute.getsockname()[1]}/0").__aenter__()
+        assert anyio.current_time() - begun <= 10
