@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import msgspec
 import pytest
 from broker_server import BrokerServer
@@ -100,7 +101,7 @@ async def test_a_worker_that_is_cancelled_gives_its_sessions_back(broker: Broker
 
 async def test_a_session_is_stopped_by_an_operator(broker: BrokerServer) -> None:
     async with (
-        serving(FleetWorker(broker.url, command=ECHO)),
+        serving(FleetWorker(broker.url, command=ECHO, lease=600)),  # renewed in minutes, unless the worker is told
         FleetTransport(broker.url) as transport,
         FleetRegistry(broker.url) as registry,
     ):
@@ -110,6 +111,24 @@ async def test_a_session_is_stopped_by_an_operator(broker: BrokerServer) -> None
         assert caught.value.code == "fleet.stopped"
         with pytest.raises(errors.UsageError):
             await registry.stop("none")
+
+
+async def test_a_worker_keeps_nothing_of_a_session_that_is_over(broker: BrokerServer) -> None:
+    worker = FleetWorker(broker.url, command=ECHO)
+
+    def sizes() -> dict[str, int]:
+        return {name: len(value) for name, value in vars(worker).items() if isinstance(value, dict | set | list)}
+
+    async with serving(worker):
+        before = sizes()
+        async with FleetTransport(broker.url) as transport:
+            await transport.write('{"n":0}')
+            await transport.end_input()
+            assert [message async for message in transport.read_messages()] == numbered([0])
+            assert sizes() != before
+        with anyio.fail_after(20):
+            while sizes() != before:
+                await anyio.lowlevel.checkpoint()
 
 
 async def test_a_queued_session_is_stopped_by_an_operator(broker: BrokerServer) -> None:
