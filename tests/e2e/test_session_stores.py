@@ -116,7 +116,7 @@ AGENT = replies.tool_use(
 
 
 @pytest.mark.needs("--session-mirror")
-@pytest.mark.parametrize("store", [pytest.param("memory", marks=pytest.mark.version_sensitive), "official", *IN_TWO[1:4]], indirect=True)
+@pytest.mark.parametrize("store", [pytest.param("memory", marks=pytest.mark.version_sensitive), *KINDS[1:]], indirect=True)
 async def test_a_session_goes_on_on_another_machine_with_its_subagents(store: Any, machines: Iterator[Machine], temporary: Path) -> None:
     one, other = next(machines), next(machines)
     async with FakeMessagesAPI(by_speaker([AGENT, "The word is xyzzy.", "It was xyzzy.", "Still."], ["Sub says plugh."])) as api:
@@ -250,7 +250,7 @@ async def test_a_session_that_was_begun_without_a_store_is_stored_whole_once_it_
 
 
 @pytest.mark.needs("--session-mirror")
-@pytest.mark.parametrize("store", IN_TWO[:4], indirect=True)
+@pytest.mark.parametrize("store", ["memory", "file", "sqlite", "redis"], indirect=True)
 async def test_of_two_hosts_that_resume_a_session_the_second_is_refused_or_forks(
     store: Any, machines: Iterator[Machine], temporary: Path
 ) -> None:
