@@ -176,7 +176,7 @@ class Redactor:
         return (
             place.within != ""
             or is_secret_name(place.name)
-            or (place.pair != "" and is_secret_name(place.pair))
+            or is_secret_name(place.pair)
             or (flag.startswith("-") and "=" not in flag and is_secret_name(flag.lstrip("-")))
         )
 
@@ -279,7 +279,7 @@ def rewrite_strings(
         if first == b'"':
             new = _rewrite_token(token, frame, rewrite, is_key=frame.is_object and _COLON.match(line, match.end()) is not None)
         elif first in (b"{", b"["):
-            within = frame.name if not frame.within and first == b"{" and frame.name and keep(frame.name) else frame.within
+            within = frame.name if not frame.within and first == b"{" and keep(frame.name) else frame.within
             stack.append(_Frame(is_object=first == b"{", name="" if first == b"{" else frame.name, within=within))
         elif first in (b"}", b"]"):
             if len(stack) > 1:

@@ -229,6 +229,13 @@ def test_each_gap_leaves_a_mark_of_its_own() -> None:
     assert shown_of(redactor, delta("and more "), delta("of it ")) == ["[secret]", ""]
 
 
+def test_a_line_in_between_does_not_end_what_is_hidden_behind_a_gap() -> None:
+    redactor: FragmentRedactor[int] = FragmentRedactor(REDACTOR)
+    redactor.miss()
+    lines = shown_of(redactor, delta("0123456789"), {"type": "keep_alive"}, delta("abcdef and "))
+    assert lines == ["[secret]", "", ""]
+
+
 def test_what_was_said_before_a_gap_hides_nothing_of_the_next_text() -> None:
     redactor = begin("the password: ")
     redactor.miss()
@@ -247,3 +254,15 @@ def test_a_text_of_megabytes_costs_no_memory_once_it_is_shown() -> None:
     finally:
         tracemalloc.stop()
     assert kept < 100_000
+
+
+def test_ten_thousand_texts_cost_no_more_memory_than_the_last_of_them() -> None:
+    redactor = begin("")
+    tracemalloc.start()
+    try:
+        for number in range(10_000):
+            assert len(list(redactor.feed(number, json.dumps(delta("a word " * 70, index=number)).encode()))) == 1
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 500_000

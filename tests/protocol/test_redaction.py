@@ -452,3 +452,9 @@ def test_of_a_long_line_that_is_whole_nothing_is_taken_for_the_beginning_of_a_se
     text = b"it was correct-horse"
     assert redactor.line(OversizedLine(text, size=len(text), limit=5)) == text
     assert redactor.line(OversizedLine(text, size=99, limit=5)) == b"it was "
+
+
+def test_a_flag_with_its_value_says_nothing_of_the_next_argument() -> None:
+    redactor = Redactor()
+    assert redactor.line(b'["--token","seven words"]') == b'["--token","[secret]"]'
+    assert b"seven words" in redactor.line(b'["--set=api_token","seven words"]')
