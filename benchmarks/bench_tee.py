@@ -1,12 +1,11 @@
 """What the tee around a claude costs: the latency that it adds to a line and its answer, the throughput of a flood, and its start.
 
 The claude is a small program that answers each line at once, or floods. Direct and through the tee take turns; figures are of all rounds.
-The host of a flood decodes each line, as hosts do. `pipe_ratio` is that of a host which drops every byte unread: it shows the memory of the
-machine, for the tee carries each byte once more and keeps a copy.
+The host of a flood drops every byte unread (`throughput_ratio`), or decodes each line, as hosts do (`host_ratio`).
 
 `python benchmarks/bench_tee.py [--lines 2000] [--megabytes 30] [--rounds 5]` prints JSON. `--check` fails when the 99th percentile of the
-added latency is above 2 ms, or the throughput of the host that decodes is below half of the direct one. Up to 64 MiB of a flood wait in
-memory for the recorder.
+added latency is above 2 ms, or the throughput of either host below half of the direct one. Up to 64 MiB of a flood wait in memory for the
+recorder.
 """
 
 from __future__ import annotations
@@ -106,7 +105,7 @@ def measure(folder: Path, *, lines: int, megabytes: int, rounds: int) -> dict[st
     tape, size = folder / "tape.ndjson", str(megabytes * 2**20)
     trips: dict[str, list[float]] = {"direct": [], "tee": []}
     rates: dict[str, list[float]] = {"direct": [], "tee": []}
-    drained: dict[str, list[float]] = {"direct": [], "tee": []}
+    decoded: dict[str, list[float]] = {"direct": [], "tee": []}
     starts: dict[str, list[float]] = {"direct": [], "tee": []}
     whole = 0
     for _ in range(rounds):
@@ -114,7 +113,7 @@ def measure(folder: Path, *, lines: int, megabytes: int, rounds: int) -> dict[st
             wrap = direct if way == "direct" else lambda *words: through_tee(tape, *words)
             trips[way] += round_trips(wrap(ECHO), lines // rounds)
             starts[way].append(start(wrap(ECHO)))
-            for decodes, found in ((False, drained), (True, rates)):
+            for decodes, found in ((False, rates), (True, decoded)):
                 seconds, total = flood(wrap(FLOOD, size), decodes=decodes)
                 found[way].append(total / seconds / 2**20)
         recorded = Tape.read(tape)
@@ -125,7 +124,7 @@ def measure(folder: Path, *, lines: int, megabytes: int, rounds: int) -> dict[st
         "added_p99_ms": added,
         "megabytes_per_second": {way: statistics.median(found) for way, found in rates.items()},
         "throughput_ratio": statistics.median(rates["tee"]) / statistics.median(rates["direct"]),
-        "pipe_ratio": statistics.median(drained["tee"]) / statistics.median(drained["direct"]),
+        "host_ratio": statistics.median(decoded["tee"]) / statistics.median(decoded["direct"]),
         "first_line_ms": {way: statistics.median(found) for way, found in starts.items()},
         "whole_tapes": f"{whole} of {rounds}",
     }
@@ -142,7 +141,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         found = measure(Path(folder), lines=given.lines, megabytes=given.megabytes, rounds=given.rounds)
     print(json.dumps(found, indent=2))
-    holds = float(str(found["added_p99_ms"])) <= MOST_ADDED_MS and float(str(found["throughput_ratio"])) >= LEAST_RATIO
+    ratios = (float(str(found[name])) for name in ("throughput_ratio", "host_ratio"))
+    holds = float(str(found["added_p99_ms"])) <= MOST_ADDED_MS and min(ratios) >= LEAST_RATIO
     return 0 if holds or not given.check else 1
 
 
