@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -263,7 +266,7 @@ def test_the_tee_imports_next_to_nothing() -> None:
     said = "import sys; exec(compile(open(sys.argv[1]).read(), sys.argv[1], 'exec'), {'__name__': 'tee'}); print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-I", "-S", "-c", said, tee.__file__], capture_output=True, timeout=PATIENCE, check=True)
     names = {name.split(".")[0] for name in ran.stdout.decode().split()}
-    assert not names & {"claude_transport", "anyio", "json", "pathlib", "re", "signal", "subprocess", "threading"}
+    assert not names & {"claude_transport", "anyio", "ctypes", "json", "pathlib", "re", "signal", "subprocess", "threading"}
 
 
 def test_a_stand_in_is_refused_where_there_is_no_posix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -427,3 +430,163 @@ def test_a_line_that_is_too_long_for_memory_is_cut_before_the_string_where_it_is
     assert (cut.line, cut.trimmed_from_chars) == (b'{"type":"assistant","message":', len(line))
     assert (whole.line, whole.trimmed_from_chars) == (b'{"type":"result"}', None)
     assert recording.cut_bytes == len(line)
+
+
+FLOOD_LINE = b'{"type":"stream_event","event":{"delta":{"text":"%06d"}},"pad":"' + b"x" * 400 + b'"}\n'
+
+
+def flood(size: int) -> bytes:
+    return b"".join(FLOOD_LINE % number for number in range(size // len(FLOOD_LINE % 0) + 1))
+
+
+def read_all(descriptor: int) -> bytes:
+    found = bytearray()
+    while data := os.read(descriptor, 2**20):
+        found += data
+    os.close(descriptor)
+    return bytes(found)
+
+
+class InOneProcess:
+    """A stream of the tee whose three ends the test holds."""
+
+    def __init__(self, tape: Path) -> None:
+        self.wake, wake_in = os.pipe()
+        self.recorder, to_recorder = os.pipe()
+        self.output, sink = os.pipe()
+        source, self.claude = os.pipe()
+        self.copies = tee.Copies(to_recorder, wake_in, tape=str(tape))
+        self.stream = tee.Stream("o", source, sink, self.copies, wake_in)
+        self._wake_and_sink = wake_in, sink
+
+    def say(self, data: bytes) -> threading.Thread:
+        """Write as claude, in a thread, and end."""
+
+        def run() -> None:
+            tee.write_all(self.claude, data)
+            os.close(self.claude)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        return thread
+
+    def hear(self, size: int) -> bytes:
+        """Read as the host."""
+        found = bytearray()
+        while len(found) < size:
+            found += os.read(self.output, 2**20)
+        return bytes(found)
+
+    def wait_for_the_end(self) -> None:
+        while not self.stream.is_over:
+            os.read(self.wake, 100)
+
+    def close(self) -> None:
+        for descriptor in (self.wake, self.output, *self._wake_and_sink):
+            os.close(descriptor)
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/dev/fd").iterdir()))
+
+
+@pytest.mark.parametrize("sink", ["pipe", "socket", "file", "file to append to"])
+def test_a_flood_comes_through_whole_wherever_the_host_has_its_end(tmp_path: Path, sink: str) -> None:
+    """A file that is opened to append to takes nothing from a pipe as it is, and a socket takes as much as it has room for."""
+    said = flood(6 * 2**20)
+    (tmp_path / "said").write_bytes(said)
+    command = tee_of(tmp_path / "tape.ndjson", script(tmp_path, f"exec cat {tmp_path / 'said'}"))
+    if sink == "pipe":
+        heard = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=PATIENCE, check=True).stdout
+    elif sink == "socket":
+        ours, theirs = socket.socketpair()
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=theirs.fileno()) as process:
+            theirs.close()
+            heard = read_all(ours.detach())
+            assert process.wait(PATIENCE) == 0
+    else:
+        with (tmp_path / "heard").open("ab" if sink == "file to append to" else "wb") as file:
+            subprocess.run(command, stdin=subprocess.DEVNULL, stdout=file, timeout=PATIENCE, check=True)
+        heard = (tmp_path / "heard").read_bytes()
+    assert heard == said
+    assert b"\n".join(Tape.read(tmp_path / "tape.ndjson").lines("out")) + b"\n" == said
+
+
+def test_a_flood_for_which_the_pipes_do_not_suffice_is_kept_in_memory(tmp_path: Path) -> None:
+    before = open_descriptors()
+    ends = InOneProcess(tmp_path / "tape.ndjson")
+    said = flood(40 * 2**20)
+    claude = ends.say(said)
+    assert ends.hear(len(said)) == said
+    claude.join(PATIENCE)
+    ends.wait_for_the_end()
+    assert open_descriptors() <= before + 80, "32 pipes, and those of the test"
+    kept = bytearray()
+
+    def record() -> None:
+        for copies in recorder.read_copies(ends.recorder):
+            kept.extend(b"".join(data for kind, _, data in copies if kind == "o"))
+
+    taping = threading.Thread(target=record)
+    taping.start()
+    while ends.copies.is_behind:
+        select.select([], [ends.copies], [], PATIENCE)
+        ends.copies.flush()
+    ends.copies.close()
+    taping.join(PATIENCE)
+    assert bytes(kept) == said
+    os.close(ends.recorder)
+    ends.close()
+
+
+def test_a_tape_that_is_given_up_in_a_flood_frees_what_waits_for_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    before = open_descriptors()
+    ends = InOneProcess(tmp_path / "tape.ndjson")
+    said = flood(8 * 2**20)
+    half = len(said) // 2
+    threading.Thread(target=tee.write_all, args=(ends.claude, said[:half])).start()
+    heard = ends.hear(half)
+    most = open_descriptors()
+    os.close(ends.recorder)
+    ends.copies.flush()
+    claude = ends.say(said[half:])
+    heard += ends.hear(len(said) - half)
+    claude.join(PATIENCE)
+    ends.wait_for_the_end()
+    assert (heard == said, ends.copies.is_lost) == (True, True)
+    assert "is not complete: its recorder has ended [tape.incomplete]" in capfd.readouterr().err
+    ends.copies.close()
+    ends.close()
+    del ends
+    assert open_descriptors() <= before < most
+
+
+def within_patience(read: Callable[[], object]) -> object:
+    """What `read` returns. It runs in a thread, so that a pause of an hour fails the test and does not hold it."""
+    found: list[object] = []
+    thread = threading.Thread(target=lambda: found.append(read()), daemon=True)
+    thread.start()
+    thread.join(PATIENCE / 6)
+    assert found, "the recorder pauses"
+    return found[0]
+
+
+def test_the_pause_of_the_recorder_ends_with_the_tee() -> None:
+    output, into = os.pipe()
+    os.write(into, b"o 1.5 3\nHi.")
+    copies = recorder.read_copies(output, pause=3600)
+    assert next(copies) == [("o", 1.5, b"Hi.")]
+    os.close(into)
+    assert within_patience(lambda: list(copies)) == []
+    os.close(output)
+
+
+def test_the_recorder_does_not_pause_in_a_flood() -> None:
+    output, into = os.pipe()
+    said = b"x" * 2**15
+    copies = recorder.read_copies(output, pause=3600)
+    for number in range(3):
+        os.write(into, b"o %d.0 %d\n" % (number, len(said)) + said)
+        assert within_patience(lambda: next(copies)) == [("o", float(number), said)]
+    os.close(into)
+    os.close(output)

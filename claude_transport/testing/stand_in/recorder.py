@@ -29,6 +29,8 @@ MOST_LINE_BYTES: Final = 64 * 2**20
 
 _TAPE: Final = 3
 _READ_BYTES: Final = 2**20
+_F_GETPIPE_SZ: Final = 1032
+_SMALL_PIPE_BYTES: Final = 2**14  # the pipes of macOS
 _PAUSE: Final = 0.1  # seconds between two batches: to be woken for each line would delay that line where processors are few
 _GRACE: Final = 2.0  # seconds between SIGTERM and SIGKILL
 _DIRECTIONS: Final[dict[str, Direction]] = {"i": "in", "o": "out", "e": "err"}
@@ -184,10 +186,14 @@ def _encoded(records: Iterator[tuple[TapeRecord, bytes]]) -> Iterator[bytes]:
     return (msgspec.structs.replace(record, line=clean).encode() for record, clean in records)
 
 
-def read_copies(descriptor: int) -> Iterator[list[tuple[str, float, bytes]]]:
-    """Yield the copies of the tee, all that have come at once, until it has closed the pipe or was killed."""
+def read_copies(descriptor: int, *, pause: float = _PAUSE) -> Iterator[list[tuple[str, float, bytes]]]:
+    """Yield the copies of the tee, all that have come at once, until it has closed the pipe or was killed.
+
+    After copies that are no flood it waits for `pause` seconds, or for the end of the tee.
+    """
     gone = select.poll()
     gone.register(descriptor, 0)  # reports only that the tee is gone
+    flood = _size_of_pipe(descriptor) // 4  # its pages may be half empty
     waiting = b""
     while data := os.read(descriptor, _READ_BYTES):
         waiting += data
@@ -203,8 +209,14 @@ def read_copies(descriptor: int) -> Iterator[list[tuple[str, float, bytes]]]:
         waiting = waiting[place:]
         if found:
             yield found
-            if len(data) < _READ_BYTES:
-                gone.poll(_PAUSE * 1000)
+            if len(data) < flood:
+                gone.poll(pause * 1000)
+
+
+def _size_of_pipe(descriptor: int) -> int:
+    import fcntl
+
+    return fcntl.fcntl(descriptor, _F_GETPIPE_SZ) if sys.platform == "linux" else _SMALL_PIPE_BYTES
 
 
 def append(data: bytes) -> None:

@@ -3,15 +3,23 @@
 Nothing here waits for the tape: one thread for each stream reads and writes, and copies go into a pipe. The recorder is a process of its
 own, with a session of its own. So a host may kill this process at any time: the recorder writes what it has, and ends `claude`.
 
+A flood is not read at all on Linux, because new memory for each byte costs more than the pipes do. The kernel hands its pages on
+(`splice(2)`), and keeps them in further pipes for the recorder (`tee(2)`).
+
 `claude` has a process group of its own, because a signal to the group of this process must reach it once: this process passes it on.
 """
 
 from __future__ import annotations
 
 import _thread
+import errno
 import os
 import sys
 import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` takes longer to import than everything else here
+    from collections.abc import Callable, Iterator
 
 PARENT = "CLAUDE_TRANSPORT_TEE_PID"
 """The variable that tells a tee that another one has started it as its claude: the process id of that one, and how many there are."""
@@ -27,7 +35,9 @@ INCOMPLETE = ".incomplete"
 
 _READ_BYTES = 2**18
 _AT_ONCE = 64  # copies in one write
+_FLOOD_BYTES = 2**16  # so much at once begins a flood; less than a quarter of it ends one
 _PIPE_BYTES = 2**20
+_MOST_PIPES = 32  # that keep a flood. The system gives a user the pages of twice as many; after that its pipes are tiny
 _F_SETPIPE_SZ = 1031
 _MOST_WAITING = 64 * 2**20  # bytes of copies that wait for the recorder; then the streams wait, too
 _PATIENCE = 10.0  # seconds for a recorder that takes nothing, and for its end; then the tape is given up
@@ -98,6 +108,89 @@ def mark_incomplete(tape: str, why: str) -> None:
     os.close(mark)
 
 
+class Pipe:
+    """A pipe that keeps a part of a flood until the recorder has it. Raises `OSError` when the system gives no large one."""
+
+    def __init__(self) -> None:
+        self.taken_bytes: int = 0  # changed by the thread of the stream alone
+        self.sent_bytes: int = 0  # changed under the lock of the copies alone
+        self.output, self.input = os.pipe()
+        if not _widen(self.input):
+            self.close()
+            raise OSError(errno.ENOBUFS, "the pipes of this user have too many pages")
+
+    def close(self) -> None:
+        os.close(self.output)
+        os.close(self.input)
+
+
+class Held:
+    """The next bytes of a pipe that keeps a flood, as one copy."""
+
+    def __init__(self, pipe: Pipe, size: int) -> None:
+        self._pipe = pipe
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def send(self, descriptor: int) -> int:
+        """Hand bytes on to `descriptor`, and return how many. Raises `BlockingIOError` when it takes none now, and `OSError`."""
+        sent = _splice(self._pipe.output, descriptor, self._size)
+        self.drop(sent)
+        return sent
+
+    def drop(self, count: int) -> None:
+        """Count bytes as sent. A pipe of which all bytes are sent is closed when the next one is made."""
+        self._size -= count
+        self._pipe.sent_bytes += count
+
+
+class Reservoir:
+    """The pipes that keep the flood of one stream."""
+
+    def __init__(self) -> None:
+        self._pipes: list[Pipe] = []
+        self._tee: Callable[[int, int, int, int], int] | None = None
+        self._is_possible: bool = sys.platform == "linux"
+
+    def hold(self, source: int) -> Held | None:
+        """Wait for bytes of `source`, and keep a copy of them; they stay to be read. None at the end, and where this is not possible."""
+        if not self._is_possible:
+            return None
+        import ctypes  # takes longer than a line may: only a flood needs it
+
+        if self._tee is None:
+            self._tee = ctypes.CDLL(None, use_errno=True).tee
+        _wait_for(source, writes=False)
+        try:
+            for pipe in self._with_room():
+                size = self._tee(source, pipe.input, _PIPE_BYTES, os.SPLICE_F_NONBLOCK)
+                if size >= 0:
+                    pipe.taken_bytes += size
+                    return Held(pipe, size) if size else None
+                if ctypes.get_errno() != errno.EAGAIN:  # `source` is no pipe
+                    self._is_possible = False
+                    break
+        except OSError:  # too many open files, or pages of pipes
+            self._is_possible = False
+        return None
+
+    def _with_room(self) -> Iterator[Pipe]:
+        """Yield the newest pipe, which may be full, and then a new one. Raises `OSError` when there can be none."""
+        yield from self._pipes[-1:]
+        self.free()
+        if len(self._pipes) < _MOST_PIPES:
+            self._pipes.append(Pipe())
+            yield self._pipes[-1]
+
+    def free(self) -> None:
+        """Close the pipes which the recorder has, or does not want any more."""
+        for pipe in [pipe for pipe in self._pipes if pipe.sent_bytes == pipe.taken_bytes]:
+            self._pipes.remove(pipe)
+            pipe.close()
+
+
 class Copies:
     """The way to the recorder: a pipe that never makes a stream wait, until too much waits for it."""
 
@@ -107,7 +200,7 @@ class Copies:
         self._descriptor = descriptor
         self._wake = wake
         self._lock = _thread.allocate_lock()
-        self._waiting: list[bytes] = []
+        self._waiting: list[bytes | Held] = []
         self._waiting_bytes = 0
         self.is_lost: bool = False
         self._is_closed = False
@@ -120,7 +213,7 @@ class Copies:
     def fileno(self) -> int:
         return self._descriptor
 
-    def put(self, kind: str, data: bytes = b"") -> None:
+    def put(self, kind: str, data: bytes | Held = b"") -> None:
         """Send one copy, or keep it until the recorder takes it."""
         head = f"{kind} {time.monotonic():.6f} {len(data)}\n".encode()
         least, since = self._waiting_bytes, time.monotonic()
@@ -132,12 +225,14 @@ class Copies:
             time.sleep(0.01)
         with self._lock:
             if self.is_lost or self._is_closed:
+                _forget([data])
                 return
             is_first = not self._waiting
             self._waiting += (head, data) if data else (head,)
             self._waiting_bytes += len(head) + len(data)
             if is_first:
-                self._write()
+                while self._waiting and self._write():
+                    pass
                 if self._waiting:
                     os.write(self._wake, b"\0")
 
@@ -149,26 +244,38 @@ class Copies:
 
     def _write(self) -> bool:
         """Send some of what waits. Return False when the recorder takes no more now."""
+        first = self._waiting[0]
         try:
-            sent = os.writev(self._descriptor, self._waiting[:_AT_ONCE])
+            sent = first.send(self._descriptor) if isinstance(first, Held) else os.writev(self._descriptor, self._leading_bytes())
         except BlockingIOError:
             return False
         except OSError:
             self.lose("its recorder has ended")
             return False
         self._waiting_bytes -= sent
-        whole = 0
-        while whole < len(self._waiting) and sent >= len(self._waiting[whole]):
-            sent -= len(self._waiting[whole])
-            whole += 1
-        del self._waiting[:whole]
-        if sent:
-            self._waiting[0] = self._waiting[0][sent:]
+        if isinstance(first, Held):
+            if not first:
+                del self._waiting[0]
+            return True
+        while sent and isinstance(copy := self._waiting.pop(0), bytes):
+            if sent < len(copy):
+                self._waiting.insert(0, copy[sent:])
+            sent -= min(sent, len(copy))
         return True
+
+    def _leading_bytes(self) -> list[bytes]:
+        """Return what waits before the next part of a flood, as much as one write takes."""
+        found: list[bytes] = []
+        for copy in self._waiting[:_AT_ONCE]:
+            if isinstance(copy, Held):
+                break
+            found.append(copy)
+        return found
 
     def lose(self, why: str) -> None:
         """Give the tape up, and say so. The conversation goes on."""
         self.is_lost = True
+        _forget(self._waiting)
         self._waiting.clear()
         self._waiting_bytes = 0
         mark_incomplete(self._tape, why)
@@ -193,18 +300,16 @@ class Stream:
         self._sink = sink
         self._copies = copies
         self._wake = wake
+        self._reservoir = Reservoir()
         _thread.start_new_thread(self._carry, ())
 
     def _carry(self) -> None:
         try:
             room = memoryview(bytearray(_READ_BYTES))  # a new one for each read would be mapped anew
             while size := read_into(self._source, room):
-                data = bytes(room[:size])
-                self.read_bytes += size
-                self.is_writing = True
-                self._copies.put(self._kind, data)  # first, so that an answer never stands before its question
-                write_all(self._sink, data)
-                self.is_writing = False
+                self._hand_on(bytes(room[:size]))
+                if size >= _FLOOD_BYTES:
+                    self._carry_flood()
         except OSError:  # the reader is gone: the writer is told by the closed pipe
             if self._source == 0:
                 _let_go(0)
@@ -213,6 +318,26 @@ class Stream:
         os.close(self._sink if self._source == 0 else self._source)
         self.is_over = True
         os.write(self._wake, b"\0")
+
+    def _carry_flood(self) -> None:
+        """Carry without reading, until little comes at once, or the recorder is far behind. Raises `OSError` when the reader is gone."""
+        while not self._copies.is_lost and (held := self._reservoir.hold(self._source)) is not None:
+            size = len(held)
+            self._hand_on(held)
+            if size < _FLOOD_BYTES // 4:
+                break
+        self._reservoir.free()
+
+    def _hand_on(self, data: bytes | Held) -> None:
+        size = len(data)
+        self.read_bytes += size
+        self.is_writing = True
+        self._copies.put(self._kind, data)  # first, so that an answer never stands before its question
+        if isinstance(data, Held):
+            pass_on(self._source, self._sink, size)
+        else:
+            write_all(self._sink, data)
+        self.is_writing = False
 
 
 class Tee:
@@ -399,6 +524,34 @@ def write_all(descriptor: int, data: bytes) -> None:
             _wait_for(descriptor, writes=True)
 
 
+def pass_on(source: int, sink: int, size: int) -> None:
+    """Hand the next `size` bytes of a pipe on without reading them; read them where `sink` cannot take them so. Raises `OSError`."""
+    while size:
+        try:
+            size -= _splice(source, sink, size)
+        except BlockingIOError:
+            _wait_for(sink, writes=True)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            data = os.read(source, size)
+            size -= len(data)
+            write_all(sink, data)
+
+
+def _splice(source: int, sink: int, size: int) -> int:
+    if sys.platform != "linux":  # nothing is kept in pipes there
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    return os.splice(source, sink, size)
+
+
+def _forget(copies: list[bytes | Held]) -> None:
+    """Free the pages of copies that are not sent."""
+    for copy in copies:
+        if isinstance(copy, Held):
+            copy.drop(len(copy))
+
+
 def _wait_for(descriptor: int, *, writes: bool) -> None:
     """Wait until a non-blocking descriptor, which this process shares with the host, is ready, or its other end is gone."""
     import select
@@ -423,15 +576,17 @@ def _open_missing_streams() -> None:
             _let_go(descriptor)
 
 
-def _widen(descriptor: int) -> None:
-    """Make the pipe as large as the system allows, where it has such a call."""
+def _widen(descriptor: int) -> bool:
+    """Make the pipe a mebibyte large, where the system has such a call and allows it. Return whether it did."""
     try:
         import fcntl
 
         if sys.platform == "linux":
             fcntl.fcntl(descriptor, _F_SETPIPE_SZ, _PIPE_BYTES)
+            return True
     except (ImportError, OSError):  # a smaller one only makes more copies wait in memory
         pass
+    return False
 
 
 def _lock(descriptor: int) -> bool:
