@@ -335,6 +335,7 @@ class JSONRPCPeer:
 
     async def _connect(self) -> None:
         self._terms = self._transport_end.accept(attach_to(self._transport, Client(initializes=False)))
+        self._terms.check_prompts_pass(of="JSONRPCPeer")
         with_version, cancel = self._dialect
         self._machine = JSONRPC(with_version=with_version, cancel=cancel, strict=self._terms.strict)
         if self._transport.is_ready():

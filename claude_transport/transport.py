@@ -122,6 +122,10 @@ class AtOnce(NamedTuple):
     close: Callable[[], bool]
 
 
+BeforePrompt: TypeAlias = Callable[[bytes], Awaitable[bytes]]
+"""An async function that gets the line of a prompt before it is sent, and returns it or another one: `SessionTerms.before_prompt`."""
+
+
 class Storage(NamedTuple):
     """What a transport with a session store says about it, in `SessionTerms.storage`.
 
@@ -148,6 +152,11 @@ class SessionTerms(msgspec.Struct, frozen=True, kw_only=True):
     message, so that `info` counts it. `await find_cli_version(said=…)` is called once the CLI has answered `initialize`. `hurry(seconds)`
     is called when little time is left for closing, before `close()` or while it is under way: it then takes at most these seconds more.
 
+    `await before_prompt(line)` is called in the task that sends a prompt, with the line that would be written. It may wait, raise an error
+    that the sender gets unchanged, or return another line with the same uuid. Prompts wait for it one after another, in the order in which
+    they were sent; requests, answers and interrupts pass them. A sender that is cancelled cancels it, and so does the end of the
+    conversation: then the prompt is not sent. `with_before_prompt()` adds one.
+
     `at_once` is what the transport does without waiting. A wrapper has to see what passes, so `TransportWrapper` withholds it. `storage` is
     there when the transport puts the transcript into a session store.
     """
@@ -162,12 +171,37 @@ class SessionTerms(msgspec.Struct, frozen=True, kw_only=True):
     agent: Literal["claude-code", "codex"] = "claude-code"
     thread: Mapping[str, Any] = {}
     strict: bool = False
+    before_prompt: BeforePrompt | None = None
     on_prompt: Callable[[str], object] | None = None
     on_failure: OnFailure | None = None
     find_cli_version: FindCLIVersion | None = None
     hurry: Callable[[float], object] | None = None
     at_once: AtOnce | None = None
     storage: Storage | None = None
+
+    def with_before_prompt(self, before_prompt: BeforePrompt) -> SessionTerms:
+        """Return these terms with `before_prompt`. One that is there already is called after it, with the line that it returns."""
+        inner = self.before_prompt
+        if inner is None:
+            return msgspec.structs.replace(self, before_prompt=before_prompt)
+
+        async def both(line: bytes) -> bytes:
+            return await inner(await before_prompt(line))
+
+        return msgspec.structs.replace(self, before_prompt=both)
+
+    def check_prompts_pass(self, *, of: str) -> None:
+        """Check that no wrapper holds prompts back, for a layer that hands lines on and cannot obey. `of` names the layer.
+
+        Raises:
+            ConfigurationError: `before_prompt` is set.
+        """
+        if self.before_prompt is not None:
+            raise ConfigurationError(
+                f"{of} hands lines on as they come, so a transport with before_prompt cannot hold its prompts back: "
+                "use that wrapper below a Query, or wait in its write()",
+                option="before_prompt",
+            )
 
 
 @runtime_checkable

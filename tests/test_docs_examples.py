@@ -17,7 +17,7 @@ import claude_transport
 
 PROJECT = Path(__file__).parent.parent
 FIRST = PROJECT / "examples"
-EXAMPLES = sorted([*FIRST.glob("*.py"), *(PROJECT / "docs" / "examples").glob("*.py")])
+EXAMPLES = sorted([*FIRST.glob("*.py"), *(FIRST / "middleware").glob("*.py"), *(PROJECT / "docs" / "examples").glob("*.py")])
 README = (PROJECT / "README.md").read_text("utf-8")
 
 
@@ -42,7 +42,8 @@ async def test_an_example_runs_and_prints_what_its_page_says(path: Path, capsys:
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_is_shown_on_a_page_together_with_its_output(path: Path) -> None:
     pages = "".join(page.read_text("utf-8") for page in (PROJECT / "docs").rglob("*.md"))
-    folder = "../../examples" if path.parent == FIRST else "../examples"
+    inside_docs = path.is_relative_to(PROJECT / "docs")
+    folder = "../examples" if inside_docs else f"../../{path.parent.relative_to(PROJECT).as_posix()}"
     for name in (path.name, path.with_suffix(".txt").name):
         assert f"{{literalinclude}} {folder}/{name}\n" in pages, f"no page includes {folder}/{name}"
 

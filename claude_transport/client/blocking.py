@@ -211,7 +211,7 @@ class SyncQuery(SyncConversation[Message]):
 
     def end_input(self) -> None:
         """Tell the CLI that no further prompt will come. The running turn finishes, but from then on the CLI can ask this program nothing:
-        no permission, no hook, no MCP server of this program.
+        no permission, no hook, no MCP server of this program. Waits for prompts that a wrapper holds back (`SessionTerms.before_prompt`).
 
         Raises:
             UsageError: a turn or a background agent still runs, this query has hooks that can refuse something, and this version of the

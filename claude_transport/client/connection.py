@@ -20,6 +20,7 @@ import anyio.lowlevel
 from claude_transport.alarm import Alarm
 from claude_transport.background import BackgroundTask, HostLoop, clock_here, is_being_cancelled_here, is_stopped_here
 from claude_transport.client.ending import TransportEnd
+from claude_transport.client.held_prompts import HeldPrompts
 from claude_transport.client.reports import (
     CloseReport,
     FirstFailure,
@@ -233,6 +234,7 @@ class Connection:
         "_ended_by_itself",
         "_failure",
         "_given_up",
+        "_held",
         "_in_flight",
         "_input_ended",
         "_is_ours",
@@ -283,6 +285,7 @@ class Connection:
         self.is_open: bool = False
         """True while prompts can be sent: ready, not closing, not ended. A plain attribute, because each prompt looks at it."""
         self._early: list[Flag] = []
+        self._held = HeldPrompts()
         self.close_requested: Flag = Flag()
         self._on_close_requested: Callable[[], object] | None = None
         self.close_timeout: float = DEFAULT_CLOSE_TIMEOUT
@@ -416,6 +419,7 @@ class Connection:
         self.is_open = False
         self.close_requested.set()
         self._given_up = True
+        self._held.give_up()
         if self._connecting is not None:
             self._connecting.cancel()
         if self._on_close_requested is not None:
@@ -434,6 +438,7 @@ class Connection:
         """Note that nothing more will come, because of `error` or after a good end. Fails the requests, and the lines in the queue."""
         self.is_open = False
         self.ended.set()
+        self._held.give_up()
         self.error = error
         if not self.close_requested.is_set():
             self._failure.mark_told(error)
@@ -540,6 +545,21 @@ class Connection:
         return gone
 
     # Lines on their way out
+
+    async def held_back(self, line: bytes) -> bytes:
+        """Return the line of a prompt as `before_prompt` of the transport wants it, when that lets it pass.
+
+        Raises what `before_prompt` raises, and as `check_open()` does when the conversation ended meanwhile.
+        """
+        if self.terms.before_prompt is None:
+            return line
+        line = await self._held.hold(line, self.terms.before_prompt)
+        self.check_open()
+        return line
+
+    async def nothing_is_held_back(self) -> None:
+        """Wait until no prompt of now waits for `before_prompt` any more."""
+        await self._held.wait_for_all()
 
     async def send(self, delivery: Delivery) -> None:
         """Wait until the transport has taken the line. Raises what kept it from being taken."""

@@ -289,6 +289,8 @@ class Query(Controls):
         if is_verbatim:
             self._compatibility.check_verbatim_prompt(content)
         line = encode_user_message(content, uuid=uuid, priority=priority, client_composed=is_verbatim or None)
+        if connection.terms.before_prompt is not None:
+            line = await connection.held_back(line)
         if self._vigil is not None and not conversation.is_running:
             self._vigil.restart(at=self._clock())
             if self._stalls is None:
@@ -301,13 +303,17 @@ class Query(Controls):
                 connection.terms.on_prompt(uuid)  # here, because another task writes
             await connection.send(delivery)
         except BaseException as exc:
-            if connection.is_void(delivery):
-                conversation.withdraw(uuid)
-                self._storage.note_change()
-            if isinstance(exc, Exception) and not isinstance(exc, ClaudeTransportError):
-                raise translated(exc, "the transport could not take the prompt") from exc
+            self._take_back(uuid, delivery, because_of=exc)
             raise
         return turn
+
+    def _take_back(self, uuid: str, delivery: Delivery, *, because_of: BaseException) -> None:
+        """Forget the prompt if the CLI can never see it. Raises an error of this library for one of a transport or a wrapper."""
+        if self._connection.is_void(delivery):
+            self._conversation.withdraw(uuid)
+            self._storage.note_change()
+        if isinstance(because_of, Exception) and not isinstance(because_of, ClaudeTransportError):
+            raise translated(because_of, "the transport could not take the prompt") from because_of
 
     async def _early_prompts_sent(self) -> None:
         await self._connection.nothing_waits_for_ready()
@@ -377,7 +383,7 @@ class Query(Controls):
 
     async def end_input(self) -> None:
         """Tell the CLI that no further prompt will come. The running turn finishes, but from then on the CLI can ask this program nothing:
-        no permission, no hook, no MCP server of this program.
+        no permission, no hook, no MCP server of this program. Waits for prompts that a wrapper holds back (`SessionTerms.before_prompt`).
 
         Raises:
             UsageError: a turn or a background agent still runs, this query has hooks that can refuse something, and this version of the
@@ -396,6 +402,7 @@ class Query(Controls):
                 "unasked when it cannot ask a hook. Wait until is_quiet, or call aclose()",
                 code="usage.guards_need_input",
             )
+        await self._connection.nothing_is_held_back()
         await self._connection.send(Delivery(None))
 
     def messages(self) -> AllMessages:

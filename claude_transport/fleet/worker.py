@@ -661,6 +661,7 @@ class FleetWorker:
             check_transport(transport, of="FleetWorker", option="launch")
             try:
                 terms = transport.attach(client)
+                terms.check_prompts_pass(of="FleetWorker")
                 await transport.connect()
             except BaseException as exc:
                 await close_quietly(transport)

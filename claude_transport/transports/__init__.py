@@ -2,7 +2,8 @@
 
 The contract: `Transport` is the base class. `TransportLike` is its shape, for type checkers. `TransportInfo` is what a transport tells
     about itself. `Client` describes the layer above a transport, which attaches to it and gets `SessionTerms` with `PermissionSetting`s.
-    `AtOnce` is what the transport does without waiting, and `Storage` what it says about its session store.
+    `AtOnce` is what the transport does without waiting, and `Storage` what it says about its session store. `BeforePrompt` is the type of
+    a function that may hold prompts back.
 To a process: `SubprocessTransport` starts one here. `NetworkTransport` reaches one elsewhere. `open_transport` chooses by URL.
     `session_terms` returns what options ask of a `Query`. `options_to_resume` returns options that resume a saved session.
     `StartGate` limits how many processes start at once.
@@ -20,7 +21,7 @@ from claude_transport.lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "transport": "AtOnce Client PermissionSetting SessionTerms Storage Transport TransportInfo TransportLike",
+        "transport": "AtOnce BeforePrompt Client PermissionSetting SessionTerms Storage Transport TransportInfo TransportLike",
         "transports.forwarding": "Forwarded forward",
         "transports.mock": "MockTransport",
         "transports.network": "NetworkTransport",

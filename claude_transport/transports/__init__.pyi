@@ -1,6 +1,7 @@
 # Written by docs/generate_names.py from the table in __init__.py: do not edit.
 
 from claude_transport.transport import AtOnce as AtOnce
+from claude_transport.transport import BeforePrompt as BeforePrompt
 from claude_transport.transport import Client as Client
 from claude_transport.transport import PermissionSetting as PermissionSetting
 from claude_transport.transport import SessionTerms as SessionTerms
@@ -22,6 +23,7 @@ from claude_transport.transports.subprocess import session_terms as session_term
 
 __all__ = [
     "AtOnce",
+    "BeforePrompt",
     "Client",
     "Forwarded",
     "MockTransport",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,15 +70,16 @@ class Live:
         env: Mapping[str, str] | None = None,
         in_process: Mapping[str, Any] | None = None,
         chosen: Mapping[str, Any] | None = None,
+        wrap: Callable[[ct.Transport], ct.Transport] | None = None,
         **arguments: Any,
     ) -> AsyncIterator[LiveSession]:
         """A session whose model answers by `script`, or whose model is `api`; `arguments` are those of Query, transport and options.
 
         `in_process` are the Query's own MCP servers; `mcp_servers` are those of the options. `chosen` are options with the names of
-        arguments of Query.
+        arguments of Query. `wrap` puts wrappers around the transport.
         """
         if api is None:
-            more = {"env": env, "in_process": in_process, "chosen": chosen, **arguments}
+            more = {"env": env, "in_process": in_process, "chosen": chosen, "wrap": wrap, **arguments}
             async with FakeMessagesAPI(script) as own, self(api=own, **more) as session:
                 yield session
             return
@@ -88,7 +89,8 @@ class Live:
         arguments |= chosen or {}
         options = ct.ClaudeOptions(cli_path=self.cli, cwd=self.home.project, env=environment, env_mode="exact", **arguments)
         with anyio.fail_after(PATIENCE):
-            async with ct.Query(ct.SubprocessTransport(options, **carried), mcp_servers=in_process, **asked) as query:
+            transport: ct.Transport = ct.SubprocessTransport(options, **carried)
+            async with ct.Query(wrap(transport) if wrap else transport, mcp_servers=in_process, **asked) as query:
                 yield LiveSession(query, api, self.home.project)
 
 

@@ -19,7 +19,7 @@ from claude_transport.fleet.hosted import release_session
 from claude_transport.gateway import GatewayLimits
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.protocol.fleet_scripts import CLAIM, CREATE
-from claude_transport.transport import Transport
+from claude_transport.transport import Client, SessionTerms, Transport
 from claude_transport.transports.subprocess import SubprocessTransport
 
 INITIALIZE = '{"type":"control_request","request_id":"1","request":{"subtype":"initialize"}}'
@@ -109,6 +109,27 @@ async def test_nothing_that_set_a_session_up_outlives_one_that_the_next_worker_c
                     await anyio.lowlevel.checkpoint()
         assert await connection.command("hgetall", keys.setup(session)) == {}
         await transport.close()
+
+
+class Holding(SubprocessTransport):
+    """Holds prompts back, which a worker cannot do."""
+
+    def attach(self, client: Client) -> SessionTerms:
+        async def before_prompt(line: bytes) -> bytes:
+            return line
+
+        return super().attach(client).with_before_prompt(before_prompt)
+
+
+async def test_a_transport_that_holds_prompts_back_is_refused(broker: BrokerServer, caplog: pytest.LogCaptureFixture) -> None:
+    transport = FleetTransport(broker.url)
+    async with serving(FleetWorker(broker.url, launch=lambda _options: Holding(command=ECHO))):
+        with pytest.raises(errors.ClaudeTransportError) as caught, anyio.fail_after(20):
+            await transport.connect()
+            await anext(transport.read_messages())
+        assert caught.value.code == "fleet.start"
+        await transport.close()
+    assert "FleetWorker hands lines on as they come" in caplog.text
 
 
 class Spoilt(SubprocessTransport):

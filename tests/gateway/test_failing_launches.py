@@ -8,7 +8,9 @@ import pytest
 from rehearsal import rehearsal
 
 from claude_transport.protocol.link import Ack, End, ProcessEnd
+from claude_transport.transport import Client, SessionTerms
 from claude_transport.transports.mock import MockTransport
+from claude_transport.wrappers import TransportWrapper
 
 
 class Breaking(MockTransport):
@@ -33,6 +35,26 @@ class Breaking(MockTransport):
         if self._place == "end":
             raise LookupError("the operator's own code")
         await super().end_input()
+
+
+class Holding(TransportWrapper):
+    """Holds prompts back, which a gateway cannot do."""
+
+    def attach(self, client: Client) -> SessionTerms:
+        async def before_prompt(line: bytes) -> bytes:
+            return line
+
+        return super().attach(client).with_before_prompt(before_prompt)
+
+
+async def test_a_transport_that_holds_prompts_back_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    inside = MockTransport()
+    async with rehearsal(launch=lambda _options: Holding(inside)) as stage:
+        client = await stage.plain()
+        assert b"config.invalid" in await client.rest()
+        await stage.until(sessions=0)
+    assert not inside.is_ready()
+    assert "Gateway hands lines on as they come" in caplog.text
 
 
 PLACES = ("read", "write", "end")

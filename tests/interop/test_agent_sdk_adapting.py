@@ -11,6 +11,7 @@ import claude_transport as ct
 from claude_transport import errors
 from claude_transport.interop.agent_sdk import adapt, official_error, transport_from
 from claude_transport.testing import ExpectationFailed, FakeClaude, Scenario, ScriptedTurn, steps
+from claude_transport.transport import Client, SessionTerms
 
 RESULT: dict[str, Any] = {
     "type": "result",
@@ -147,6 +148,22 @@ async def test_options_that_come_too_late_for_a_connected_cli_are_refused() -> N
         async with ct.SubprocessTransport(ct.ClaudeOptions(cli_path=fake.path)) as transport:
             with pytest.raises(errors.ConfigurationError, match="can_use_tool"):
                 adapt(transport, options=sdk.ClaudeAgentOptions(can_use_tool=decide))
+
+
+class Holding(ct.TransportWrapper):
+    """Holds prompts back, which the official client does not know of."""
+
+    def attach(self, client: Client) -> SessionTerms:
+        async def before_prompt(line: bytes) -> bytes:
+            return line
+
+        return super().attach(client).with_before_prompt(before_prompt)
+
+
+def test_a_transport_that_holds_prompts_back_is_refused() -> None:
+    with pytest.raises(errors.ConfigurationError, match="adapt hands lines on as they come") as caught:
+        adapt(Holding(ct.MockTransport()), options=sdk.ClaudeAgentOptions())
+    assert caught.value.option == "before_prompt"
 
 
 async def test_the_official_client_finds_no_cli_with_its_own_error() -> None:

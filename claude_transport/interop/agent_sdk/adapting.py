@@ -52,7 +52,7 @@ def adapt(transport: TransportLike, *, options: claude_agent_sdk.ClaudeAgentOpti
     check_transport(transport, of="adapt")
     claude_agent_sdk.Transport.register(AdaptedTransport)
     if options is not None:
-        attach_to(transport, Client(answers=_answers(options)))
+        attach_to(transport, Client(answers=_answers(options))).check_prompts_pass(of="adapt")
     return AdaptedTransport(transport)
 
 
