@@ -41,7 +41,8 @@ class TransportInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     `noise_lines` counts all lines that held no JSON object and were left out. `malformed_lines` counts those of them that began like an
     object. `oversized_lines` counts the lines over the limit. `unstored_entries` counts the entries of the transcript, or the frames with
-    several of them, that did not get into the `session_store`. `killed` is True when `close()` had to send a signal.
+    several of them, that did not get into the `session_store`. `killed` is True when `close()` had to send a signal. `connect_retries`
+    counts the attempts of a `RetryingTransport` to connect after the first one.
 
     `stderr_tail` is the end of the process's standard error, unchanged. It may hold secrets, so `repr()` shows only its length.
     """
@@ -64,6 +65,7 @@ class TransportInfo(msgspec.Struct, frozen=True, kw_only=True):
     malformed_lines: int = 0
     oversized_lines: int = 0
     unstored_entries: int = 0
+    connect_retries: int = 0
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """Return each field and its value for `rich`, with `stderr_tail` replaced by its length because it may hold secrets."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from claude_transport.errors import ClaudeTransportError
 from claude_transport.printable import redacted_head
 from claude_transport.protocol.dialect import Dialect
 from claude_transport.protocol.messages import ResultMessage
@@ -95,3 +96,13 @@ def measured(result: ResultMessage) -> Attributes:
     if not result.outcome.ok:
         attributes["error.type"] = result.outcome.code
     return attributes
+
+
+def measured_loss(code: str, *, agent: Dialect) -> Attributes:
+    """Return the attributes of the duration of a prompt that was lost; `code` says why."""
+    return {**_PROVIDERS[agent], "gen_ai.operation.name": "invoke_agent", "error.type": code}
+
+
+def error_type(error: BaseException) -> str:
+    """Return the value of `error.type` for `error`: its code, or its class if it is not an error of this library."""
+    return error.code if isinstance(error, ClaudeTransportError) else type(error).__name__

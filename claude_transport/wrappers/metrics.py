@@ -1,4 +1,4 @@
-"""`MetricsTransport`: counts bytes, lines, messages, times, tokens and costs of a session while it runs.
+"""`MetricsTransport`: counts bytes, lines, messages, times, tokens, costs and failures of a session while it runs.
 
 `Metrics` holds the counts of one session, and `MetricsRegistry` sums up many sessions. What a snapshot of them looks like, also for
 Prometheus, is in `metrics_snapshot`.
@@ -13,12 +13,12 @@ import re
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeAlias
 
 import anyio
 import msgspec
 
-from claude_transport.errors import ConfigurationError
+from claude_transport.errors import ConfigurationError, ConnectionLost, ProcessError, TransportClosed
 from claude_transport.loggers import logger_for
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.conversation import Settle
@@ -27,8 +27,8 @@ from claude_transport.protocol.envelope import DecodeFailure, Message, ModelUsag
 from claude_transport.protocol.messages import APIMessage, AssistantMessage, ResultMessage, StreamEvent
 from claude_transport.transport import TransportLike
 from claude_transport.wrappers.base import ObservingWrapper
-from claude_transport.wrappers.gen_ai import OTHER_MODEL, measured, model_label
-from claude_transport.wrappers.metrics_snapshot import MetricsSnapshot, ModelCounts, Timing, TokenCounts, counter_families, prometheus_text
+from claude_transport.wrappers.gen_ai import OTHER_MODEL, error_type, measured, measured_loss, model_label
+from claude_transport.wrappers.metrics_snapshot import MetricsSnapshot, ModelCounts, Timing, TokenCounts, families_of, prometheus_text
 from claude_transport.wrappers.prompt_watch import PromptWatch, size_of, without_deltas
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from claude_transport.wrappers.codex_prompts import CodexPrompts
 
 logger: logging.Logger = logger_for(__name__)
+
+P = ParamSpec("P")
 
 _SCOPE: Final = "claude_transport"
 
@@ -53,15 +55,27 @@ _REMEMBERED = 4096
 _MOST_TOKENS = 10**15
 """The most tokens of one kind that one report counts: no exporter can write the sum of two numbers of 4,300 digits."""
 
+_MAX_CODES = 100
+"""Codes of failures counted separately. A wrapped transport that makes up more of them must not grow the memory or a dashboard."""
+
+_OTHER_CODE: Final = "_OTHER"
+"""Replaces what is not a code: OpenTelemetry's own fallback for `error.type`."""
+
+_SESSION_ENDED: Final = "session_ended"
+"""Why prompts are lost in a session that ended without an error, as the spans say it."""
+
 _MAX_MODELS = 100
 """Models counted separately. A peer that makes up more of them must not grow the memory or a dashboard."""
 
 OnResult: TypeAlias = Callable[[float, ResultMessage], None]
 """Called with the seconds since a prompt was written, and with its result. For a turn of Codex, a `ResultMessage` describes its end."""
 
+OnLost: TypeAlias = Callable[[float, str, Dialect], None]
+"""Called with the seconds since a lost prompt was written, the code that says why it was lost, and the agent that it was for."""
+
 
 class MetricsTransport(ObservingWrapper):
-    """Counts what passes through `transport`: bytes, lines, messages, tokens, cost and times. `metrics.snapshot()` returns the counts.
+    """Counts what passes through `transport`: bytes, lines, messages, tokens, cost, times and failures. `metrics.snapshot()` returns them.
 
     Args:
         metrics: the `Metrics` to count into; by default a new one. Give the same one to each transport of a session that reconnects, and
@@ -69,6 +83,9 @@ class MetricsTransport(ObservingWrapper):
         registry: a `MetricsRegistry` that adds the counts of this session to its sum, and keeps them there when the session is over.
 
     Counting changes nothing of what passes, and never fails a session.
+
+    Inside a `RetryingTransport`, every attempt to connect is counted as one. Around a `RetryingTransport`, all attempts of a `connect()`
+    are one. `retries` is the same in both places.
 
     Raises:
         ConfigurationError: `metrics` is not a `Metrics`.
@@ -79,8 +96,11 @@ class MetricsTransport(ObservingWrapper):
         if metrics is not None and not isinstance(metrics, Metrics):
             raise ConfigurationError(f"metrics must be a Metrics, not {type(metrics).__name__}", option="metrics")
         self._metrics = Metrics() if metrics is None else metrics
-        self._metrics.begin_connection()
+        self._connection = self._metrics.begin_connection(is_connected=transport.is_ready())
         self._connecting_since: float | None = None
+        self._known_retries = self.info.connect_retries
+        self._write_error: Exception | None = None
+        self._closing = False
         self._retire: Callable[[], object] | None = None
         if registry is not None:
             registry.add(self._metrics)
@@ -95,13 +115,21 @@ class MetricsTransport(ObservingWrapper):
         return self._metrics
 
     def on_connecting(self) -> None:
-        """Note the time at which connecting begins. Called by `connect()`."""
-        self._connecting_since = None if self.is_ready() else anyio.current_time()
+        """Note the time at which connecting begins, and count a retry after a failed attempt. Called by `connect()`."""
+        self._connecting_since = None
+        if not self.is_ready():
+            self._connecting_since = anyio.current_time()
+            self._metrics.connecting()
 
     def on_connected(self) -> None:
-        """Count the seconds that connecting took, as `connect` of the snapshot. Called by `connect()`."""
+        """Count the connection, and the seconds that connecting took, as `connect` of the snapshot. Called by `connect()`."""
         if self._connecting_since is not None:
-            self._metrics.connected(anyio.current_time() - self._connecting_since)
+            self._metrics.connected(anyio.current_time() - self._connecting_since, retries=self._new_retries())
+
+    def on_connect_failed(self, error: BaseException) -> None:
+        """Count the attempt, and its failure by the code of `error`. A cancelled attempt is no failure. Called by `connect()`."""
+        if self._connecting_since is not None:
+            self._metrics.not_connected(error, retries=self._new_retries())
 
     def on_writing(self, data: str | bytes) -> None:
         """Note the time of each prompt in `data`, to measure how long its result takes. Called by `write()` before it writes."""
@@ -109,10 +137,13 @@ class MetricsTransport(ObservingWrapper):
 
     def on_written(self, data: str | bytes) -> None:
         """Count the bytes, lines, messages and prompts of `data`, which the wrapped transport has taken. Called by `write()`."""
+        self._write_error = None
         self._metrics.written(data)
 
     def on_write_failed(self, data: str | bytes, error: BaseException) -> None:
         """Stop measuring the prompts in `data`, whose write has failed; `data` is not counted. Called by `write()`."""
+        if isinstance(error, TransportClosed | ConnectionLost | OSError) and not self._closing:
+            self._write_error = error
         self._metrics.not_written(data)
 
     def on_lines(self, lines: Sequence[bytes]) -> None:
@@ -120,20 +151,38 @@ class MetricsTransport(ObservingWrapper):
         self._metrics.read(lines)
 
     def on_read_end(self, error: Exception | None) -> None:
-        """Stop measuring the prompts that will get no result. Called when there is nothing more to read."""
-        self._metrics.ended()
+        """Count the failure if there is an `error`, and the prompts that are lost. Called when there is nothing more to read."""
+        self._metrics.ended(error, connection=self._connection)
+
+    def on_closing(self) -> None:
+        """Count the failure of a connection whose end no reader has seen, if it was lost before. Called by `close()`."""
+        self._closing = True
+        if self._metrics.is_running:
+            info, error = self.info, self._write_error
+            if info.signal is not None or info.exit_code:
+                error = ProcessError(exit_code=info.exit_code, signal=info.signal)
+            elif isinstance(error, TransportClosed):
+                error = ConnectionLost()  # the write says that it is closed, and this program has not closed it
+            if error is not None:
+                self._metrics.ended(error, connection=self._connection)
 
     def on_closed(self, error: BaseException | None) -> None:
-        """Tell the registry, if there is one, that this session no longer runs. Its counts stay in the sum. Called by `close()`."""
+        """Count the prompts that are lost. The session no longer runs; its counts stay in the sum of the registry. Called by `close()`."""
+        self._metrics.ended(connection=self._connection)
         if self._retire is not None:
             self._retire()
+
+    def _new_retries(self) -> int:
+        """Return the retries of a `RetryingTransport` inside that were not counted yet."""
+        before, self._known_retries = self._known_retries, self.info.connect_retries
+        return self._known_retries - before
 
 
 class Metrics:
     """The counts of one session, also over several connections. A `MetricsTransport` counts into it.
 
-    Call `snapshot()` to read the counts, at any time and from any thread. The other methods, except `prometheus_text()` and `on_result()`,
-    are for `MetricsTransport`.
+    Call `snapshot()` to read the counts, at any time and from any thread. The other methods, except `prometheus_text()`, `on_result()` and
+    `on_lost()`, are for `MetricsTransport`.
 
     Args:
         clock: returns the current time in seconds, to measure prompts; by default that of the event loop.
@@ -154,7 +203,21 @@ class Metrics:
         self._last_result: str | None = None
         self._silent: set[str] = set()  # those that the model has not begun to answer
         self._connect = self._first_message = self._result = Timing()
-        self._listeners = _Listeners()
+        self._listeners: _Listeners[float, ResultMessage] = _Listeners()
+        self._connection = 0  # the number of the current one
+        self._is_running = self._has_ended = self._attempt_failed = self._result_failed = False
+        self._retries = 0
+        self._connects: dict[str, int] = {}
+        self._failures: dict[str, int] = {}
+        self._lost: dict[str, int] = {}
+        self._in_flight: set[str] = set()  # prompts whose write has not returned
+        self._lost_in_flight: dict[str, tuple[float, str]] = {}  # those of them that are lost if they were written
+        self._lost_listeners: _Listeners[float, str, Dialect] = _Listeners()
+
+    @property
+    def is_running(self) -> bool:
+        """True while the session is connected: from a successful `connect()` until the stream has ended or the transport is closed."""
+        return self._is_running
 
     def snapshot(self) -> MetricsSnapshot:
         """Return the counts of this session until now, as a `MetricsSnapshot` that no longer changes. May be called from any thread."""
@@ -180,6 +243,11 @@ class Metrics:
             connect=self._connect,
             first_message=self._first_message,
             result=self._result,
+            running=int(self._is_running),
+            connects=dict(self._connects),
+            retries=self._retries,
+            failures=dict(self._failures),
+            lost_prompts=dict(self._lost),
         )
 
     def prometheus_text(self, *, labels: Mapping[str, str] | None = None) -> str:
@@ -200,17 +268,54 @@ class Metrics:
         """
         self._listeners.add(listener)
 
-    def begin_connection(self) -> None:
-        """Begin a new connection: forget the open prompts, which the new peer does not know. Called by each new `MetricsTransport`."""
+    def on_lost(self, listener: OnLost) -> None:
+        """Call `listener(seconds, code, agent)` for every prompt that is lost: it was written, and the session ended before its result.
+
+        `seconds` is the time since the prompt was written. `code` is that of the error that ended the session, or `session_ended`. `agent`
+        is a string, the name of the agent. What `on_result()` says about listeners holds here, too.
+        """
+        self._lost_listeners.add(listener)
+
+    def begin_connection(self, *, is_connected: bool = False) -> int:
+        """Begin a new connection, and return its number. Called by each new `MetricsTransport`.
+
+        The open prompts are lost, because the new peer does not know them. `is_connected` is True if the transport is connected already.
+        """
+        for settled in self._prompts_of.ended():
+            if self._forget(settled.uuid) is not None and settled.uuid not in self._in_flight:
+                _count_code(self._lost, _SESSION_ENDED)  # when that was is not known, so no listener is told
+        self._connection += 1
+        self._is_running, self._has_ended, self._result_failed = is_connected, False, False
         self._watch = PromptWatch()
         self._codex = None if self._codex is None else type(self._codex)()
         self._tokens.begin_process()
         self._asked.clear()
         self._silent.clear()
+        self._in_flight.clear()
+        self._lost_in_flight.clear()
+        return self._connection
 
-    def connected(self, seconds: float) -> None:
-        """Count a successful connect that took this many seconds. Called by `MetricsTransport`."""
+    def connecting(self) -> None:
+        """Count a retry, if the last attempt to connect has failed. Called by `MetricsTransport` when an attempt begins."""
+        self._retries += self._attempt_failed
+
+    def connected(self, seconds: float, *, retries: int = 0) -> None:
+        """Count a successful connect that took this many seconds and `retries` repeated attempts. Called by `MetricsTransport`."""
         self._connect = _timed(self._connect, seconds)
+        self._retries += retries
+        self._attempt_failed = False
+        self._is_running = True
+        _count_code(self._connects, "ok")
+
+    def not_connected(self, error: BaseException, *, retries: int = 0) -> None:
+        """Count an attempt to connect that raised `error`, after `retries` repeated ones. Called by `MetricsTransport`."""
+        self._retries += retries
+        self._attempt_failed = True
+        if isinstance(error, TransportClosed) or not isinstance(error, Exception):
+            _count_code(self._connects, "cancelled")  # by this program: it closed the transport, or gave up
+            return
+        _count_code(self._connects, error_type(error))
+        _count_code(self._failures, error_type(error))
 
     def writing(self, data: str | bytes) -> None:
         """Note the time of each prompt in `data`, which is about to be written. Called by `MetricsTransport`.
@@ -222,6 +327,7 @@ class Metrics:
         for prompt in self._prompts_of.writing(data):
             self._asked[prompt.uuid] = self._clock()
             self._silent.add(prompt.uuid)
+            self._in_flight.add(prompt.uuid)
 
     def written(self, data: str | bytes) -> None:
         """Count the bytes, lines, messages and prompts of `data`, which has been written. Called by `MetricsTransport`."""
@@ -237,12 +343,19 @@ class Metrics:
             except _REFUSED:
                 kind = decode_message(line).type
             _count(self._written, kind)
-        self._prompts += len(self._prompts_of.written(data))
+        for prompt in self._prompts_of.written(data):
+            self._prompts += 1
+            self._in_flight.discard(prompt.uuid)
+            lost = self._lost_in_flight.pop(prompt.uuid, None)
+            if lost is not None:
+                self._lose(*lost)
 
     def not_written(self, data: str | bytes) -> None:
         """Stop measuring the prompts in `data`, whose write has failed. Called by `MetricsTransport`."""
         for prompt in self._prompts_of.not_written(data):
             self._forget(prompt.uuid)
+            self._in_flight.discard(prompt.uuid)
+            self._lost_in_flight.pop(prompt.uuid, None)
 
     def read(self, lines: Sequence[bytes]) -> None:
         """Count `lines`, which were read, and the messages, results, tokens and costs on them. Called by `MetricsTransport`."""
@@ -257,10 +370,34 @@ class Metrics:
         for line in telling:
             look_at(line)
 
-    def ended(self) -> None:
-        """Stop measuring the prompts without a result, because nothing more will be read. Called by `MetricsTransport`."""
+    def ended(self, error: Exception | None = None, *, connection: int | None = None) -> None:
+        """Count the failure of the current connection, if `error` ended it, and its prompts without a result as lost.
+
+        Called by `MetricsTransport` at the end of the stream, and at that of the transport. Only the first end of a connection is counted.
+        The end of another `connection` than the current one is not.
+        """
+        if connection not in (None, self._connection):
+            return
+        if isinstance(error, ProcessError) and error.exit_code == 1 and self._result_failed:
+            error = None  # not a crash: after a failed result, the CLI exits with code 1 (docs/reference/protocol.md#exit-codes)
+        if error is not None and not self._has_ended:
+            _count_code(self._failures, error_type(error))
+        self._has_ended = self._has_ended or self._is_running or error is not None
+        self._is_running = False
+        why = _SESSION_ENDED if error is None else error_type(error)
         for settled in self._prompts_of.ended():
-            self._forget(settled.uuid)
+            asked = self._forget(settled.uuid)
+            if asked is None:
+                continue
+            seconds = self._clock() - asked
+            if settled.uuid in self._in_flight:
+                self._lost_in_flight[settled.uuid] = (seconds, why)
+            else:
+                self._lose(seconds, why)
+
+    def _lose(self, seconds: float, code: str) -> None:
+        label = _count_code(self._lost, code)
+        self._lost_listeners.tell(seconds, label, Dialect.CLAUDE if self._codex is None else Dialect.CODEX)
 
     @property
     def _prompts_of(self) -> PromptWatch | CodexPrompts:
@@ -327,6 +464,7 @@ class Metrics:
             self._spoke(verdict.owners[0])
         if isinstance(message, ResultMessage) and (message.uuid is None or message.uuid != self._last_result):
             self._last_result = message.uuid
+            self._result_failed = message.is_error is True
             self._tokens.result(message)
             code = message.outcome.code
             self._results[code] = self._results.get(code, 0) + 1
@@ -358,27 +496,30 @@ class MetricsRegistry:
         self._running: dict[int, Metrics] = {}
         self._paused: dict[int, MetricsSnapshot] = {}  # sessions whose transport is closed and whose counts may go on
         self._over = MetricsSnapshot(sessions=0)  # sessions whose counts are gone
-        self._listeners = _Listeners()
+        self._listeners: _Listeners[float, ResultMessage] = _Listeners()
+        self._lost_listeners: _Listeners[float, str, Dialect] = _Listeners()
         # Another thread may read the sum and must not see a session in neither place. Reentrant, because the garbage collector may
         # retire a session at any moment.
         self._lock = RLock()
 
     @property
     def running(self) -> int:
-        """The number of sessions that are running: each was added, and its transport is not closed yet."""
-        return len(self._running)
+        """The number of sessions that are running: each is connected, and neither has its stream ended nor its transport been closed."""
+        with self._lock:
+            return sum(metrics.is_running for metrics in tuple(self._running.values()))
 
     def add(self, metrics: Metrics) -> None:
         """Add the session that `metrics` counts to the sum and to the running ones. Each new `MetricsTransport` with a registry calls it.
 
         A session that is in the sum already, because it reconnects, is running again and is not added twice. From now on the listeners of
-        this registry get its results, in place of a listener of `metrics`.
+        this registry get its results and lost prompts.
         """
         with self._lock:
             if self._paused.pop(id(metrics), None) is None and id(metrics) not in self._running:
                 weakref.finalize(metrics, self._forget, id(metrics)).atexit = False
             self._running[id(metrics)] = metrics
         metrics.on_result(self._listeners.tell)
+        metrics.on_lost(self._lost_listeners.tell)
 
     def retire(self, metrics: Metrics) -> None:
         """Take the session of `metrics` out of the running ones; its counts stay in the sum. Called at the end of its transport.
@@ -387,7 +528,7 @@ class MetricsRegistry:
         """
         with self._lock:
             if self._running.pop(id(metrics), None) is not None:
-                self._paused[id(metrics)] = metrics.snapshot()
+                self._paused[id(metrics)] = msgspec.structs.replace(metrics.snapshot(), running=0)
 
     def _forget(self, key: int) -> None:
         """Keep only the sum of a session whose counts no longer exist, so that they cannot go on."""
@@ -423,12 +564,17 @@ class MetricsRegistry:
         """
         self._listeners.add(listener)
 
+    def on_lost(self, listener: OnLost) -> None:
+        """Call `listener(seconds, code, agent)` for every prompt of any session that is lost, as `Metrics.on_lost()` does."""
+        self._lost_listeners.add(listener)
+
     def instrument(self, *, meter_provider: MeterProvider | None = None) -> None:
         """Export the counts of all sessions through OpenTelemetry, with the given `meter_provider` or the global one. Call it once.
 
         It creates an observable counter `claude_transport.NAME` for each family of counts (`claude_transport.tokens`, …), the up-down
         counter `claude_transport.sessions.running`, and the histogram `gen_ai.client.operation.duration` of OpenTelemetry's conventions.
-        The counters are read at an export, so counting costs no more.
+        What failed has the attribute `error.type`, also in the histogram, which has the lost prompts, too. The counters are read at an
+        export, so counting costs no more.
 
         Raises:
             ConfigurationError: OpenTelemetry is not installed (`pip install claude-transport[otel]`).
@@ -442,7 +588,7 @@ class MetricsRegistry:
 
         def observer(name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
             def observe(_: CallbackOptions) -> Iterable[Observation]:
-                for family in counter_families(self.snapshot()):
+                for family in families_of(self.snapshot()):
                     if family.name == name:
                         for sample in family.samples:
                             yield Observation(sample.value, dict(sample.labels))
@@ -450,33 +596,29 @@ class MetricsRegistry:
             return observe
 
         meter = get_meter(_SCOPE, meter_provider=meter_provider)
-        for family in counter_families(MetricsSnapshot()):
-            meter.create_observable_counter(f"{_SCOPE}.{family.name}", [observer(family.name)], unit=family.unit, description=family.doc)
-        meter.create_observable_up_down_counter(
-            f"{_SCOPE}.sessions.running",
-            [lambda _: [Observation(self.running)]],
-            unit="{session}",
-            description="Sessions that are not over.",
-        )
-        durations = meter.create_histogram("gen_ai.client.operation.duration", unit="s", description="From a prompt to its result.")
+        for family in families_of(MetricsSnapshot()):
+            create = meter.create_observable_counter if family.only_grows else meter.create_observable_up_down_counter
+            create(f"{_SCOPE}.{family.name}", [observer(family.name)], unit=family.unit, description=family.doc)
+        durations = meter.create_histogram("gen_ai.client.operation.duration", unit="s", description="From a prompt to its result or loss.")
         self.on_result(lambda seconds, result: durations.record(seconds, measured(result)))
+        self.on_lost(lambda seconds, code, agent: durations.record(seconds, measured_loss(code, agent=agent)))
 
 
-class _Listeners:
-    """Functions that are called with each result. One that fails harms neither the counts nor the others."""
+class _Listeners(Generic[P]):
+    """Functions that are called with each result or loss. One that fails harms neither the counts nor the others."""
 
     def __init__(self) -> None:
-        self._listeners: list[OnResult] = []
+        self._listeners: list[Callable[P, None]] = []
         self._complained = False
 
-    def add(self, listener: OnResult) -> None:
+    def add(self, listener: Callable[P, None]) -> None:
         if listener not in self._listeners:  # the metrics of a session are registered again at each connection
             self._listeners.append(listener)
 
-    def tell(self, seconds: float, result: ResultMessage) -> None:
+    def tell(self, *args: P.args, **kwargs: P.kwargs) -> None:
         for listener in self._listeners:
             try:
-                listener(seconds, result)
+                listener(*args, **kwargs)
             except Exception as error:  # noqa: BLE001 - see above
                 if not self._complained:
                     self._complained = True
@@ -628,6 +770,14 @@ def _count(counts: dict[str, int], kind: str) -> None:
     counts[kind] = counts.get(kind, 0) + 1
 
 
+def _count_code(counts: dict[str, int], code: str) -> str:
+    """Count `code`, or what stands for it in a label, and return that."""
+    if code not in counts and (len(counts) >= _MAX_CODES or not _CODE.fullmatch(code)):
+        code = _OTHER_CODE
+    counts[code] = counts.get(code, 0) + 1
+    return code
+
+
 def _timed(timing: Timing, seconds: float) -> Timing:
     return timing.plus(Timing(count=1, total=seconds, longest=seconds, last=seconds))
 
@@ -663,6 +813,9 @@ class _Envelope(msgspec.Struct, gc=False):
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,49}|[a-z][A-Za-z0-9]{0,49}(?:/[a-z][A-Za-z0-9]{0,49}){0,3}")
 """The shape of a message type, and of a method."""
+
+_CODE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,99}")
+"""The shape of a code (`exec.cli.exited`), and of the class of an error of another library."""
 
 _decode_head: Final = msgspec.json.Decoder(_Head).decode
 _decode_api: Final = msgspec.json.Decoder(_APIHead).decode

@@ -69,7 +69,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MetricsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """The counts of one or more sessions at one moment. They only grow, except `tokens_in_progress` and the `last` of a `Timing`.
+    """The counts of one or more sessions at one moment. Only `tokens_in_progress`, `running` and the `last` of a `Timing` may fall.
 
     Bytes and lines are those that passed the wrapper, each line with its newline. `messages_read` and `messages_written` count by the
     `type` of the message. `unreadable_lines` held no message. `prompts` counts user messages that were written. `results` counts outcomes
@@ -80,6 +80,11 @@ class MetricsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     without the earlier use of a resumed session [16b]. `tokens_in_progress` is the use of running turns so far, each API message once. Its
     output tokens are exact only with the option `include_partial_messages`, and too low without. `api_messages` counts the messages of the
     model, subagents' included.
+
+    `connects` counts attempts to connect by outcome: `ok`, the code of the error, or `cancelled`. `retries` counts the attempts after a
+    failed one. `running` is the number of sessions that are connected now. `failures` counts, by the code of the error, the connections
+    that could not be made and those that an error ended, each once; a failed result is in `results` alone. `lost_prompts` counts the
+    prompts that were written and got no result before the session was over, by the code of what ended it (`session_ended`: no error did).
 
     `connect` has the durations of connecting. `first_message` and `result` have the times from a prompt until the model began to speak, and
     until its result.
@@ -103,6 +108,11 @@ class MetricsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     connect: Timing = Timing()
     first_message: Timing = Timing()
     result: Timing = Timing()
+    running: int = 0
+    connects: Mapping[str, int] = {}
+    retries: int = 0
+    failures: Mapping[str, int] = {}
+    lost_prompts: Mapping[str, int] = {}
 
     def plus(self, other: Self) -> Self:
         """Return a new snapshot with the sum of both. `other` is the later one: its `Timing.last` counts, if it has one."""
@@ -125,16 +135,20 @@ def _sum(one: Any, other: Any) -> Any:
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True):
-    """Counters that share a name. `name` has words joined by `_`; `unit` is in UCUM notation (`By`, `s`, `{line}`)."""
+    """Counts that share a name. `name` has words joined by `_` and `.`; `unit` is in UCUM notation (`By`, `s`, `{line}`).
+
+    `only_grows` is False for a number that rises and falls.
+    """
 
     name: str
     unit: str
     doc: str
     samples: tuple[Sample, ...]
+    only_grows: bool = True
 
 
-def counter_families(snapshot: MetricsSnapshot) -> tuple[Family, ...]:
-    """Return the counters of `snapshot`, without the timings. The families and their order are always the same."""
+def families_of(snapshot: MetricsSnapshot) -> tuple[Family, ...]:
+    """Return the counts of `snapshot`, without the timings, under the names of OpenTelemetry. The families and their order never change."""
     one, ways = Sample, (("read", "read"), ("written", "write"))
     messages = {way: getattr(snapshot, f"messages_{name}") for name, way in ways}
     rows = (
@@ -159,8 +173,19 @@ def counter_families(snapshot: MetricsSnapshot) -> tuple[Family, ...]:
             [sample for model, counts in snapshot.models.items() for sample in _by_kind(counts.tokens, model=model)],
         ),
         ("cost_usd", "{USD}", "US dollars paid.", [one(snapshot.cost_usd)]),
+        ("connects", "{attempt}", "Attempts to connect; error.type says which failed.", _by_error(snapshot.connects)),
+        ("retries", "{attempt}", "Attempts to connect after a failed one.", [one(snapshot.retries)]),
+        ("failures", "{failure}", "Connections that could not be made, or that an error ended.", _by_error(snapshot.failures)),
+        ("lost_prompts", "{prompt}", "Prompts without a result when the session was over.", _by_error(snapshot.lost_prompts)),
     )
-    return tuple(Family(name=name, unit=unit, doc=doc, samples=tuple(samples)) for name, unit, doc, samples in rows)
+    running = Family(
+        name="sessions.running",
+        unit="{session}",
+        doc="Sessions that are connected.",
+        samples=(one(snapshot.running),),
+        only_grows=False,
+    )
+    return (*(Family(name=name, unit=unit, doc=doc, samples=tuple(samples)) for name, unit, doc, samples in rows), running)
 
 
 def timings_of(snapshot: MetricsSnapshot) -> dict[str, tuple[Timing, str]]:
@@ -177,6 +202,11 @@ def _by_kind(tokens: TokenCounts, **labels: str) -> list[Sample]:
     return [Sample(count, {**labels, "kind": name.removesuffix("_tokens").removesuffix("_input")}) for name, count in kinds.items()]
 
 
+def _by_error(counts: Mapping[str, int]) -> list[Sample]:
+    """Return samples by `error.type`. By OpenTelemetry's conventions, what succeeded has no such attribute."""
+    return [Sample(count, {} if code == "ok" else {"error.type": code}) for code, count in counts.items()]
+
+
 _PREFIX = "claude_transport_"
 
 
@@ -191,10 +221,24 @@ def prometheus_text(snapshot: MetricsSnapshot, *, labels: Mapping[str, str] | No
     common = labels or {}
     check_labels(common)
     families = []
-    for family in counter_families(snapshot):
-        counts = [Sample(sample.value, {**common, **sample.labels}) for sample in family.samples]
-        families.append(family_text(f"{_PREFIX}{family.name}_total", "counter", family.doc, counts))
+    for family in families_of(snapshot):
+        counts = [Sample(sample.value, {**common, **_spelled(sample.labels)}) for sample in family.samples]
+        name = f"{_PREFIX}{_spell(family.name)}"
+        families.append(
+            family_text(f"{name}_total", "counter", family.doc, counts)
+            if family.only_grows
+            else family_text(name, "gauge", family.doc, counts)
+        )
     for what, (timing, doc) in timings_of(snapshot).items():
         samples = (Sample(timing.total, common, "_sum"), Sample(timing.count, common, "_count"))
         families.append(family_text(f"{_PREFIX}{what}_seconds", "summary", doc, samples))
     return "".join(families)
+
+
+def _spell(name: str) -> str:
+    """Return a name of OpenTelemetry as Prometheus spells it."""
+    return name.replace(".", "_")
+
+
+def _spelled(labels: Mapping[str, str]) -> dict[str, str]:
+    return {_spell(name): value for name, value in labels.items()}

@@ -25,7 +25,7 @@ from claude_transport.errors import (
     UsageError,
 )
 from claude_transport.loggers import logger_for
-from claude_transport.transport import Client, SessionTerms, TransportLike
+from claude_transport.transport import Client, SessionTerms, TransportInfo, TransportLike
 from claude_transport.wrappers.base import TransportWrapper
 
 logger: logging.Logger = logger_for(__name__)
@@ -135,6 +135,15 @@ class RetryingTransport(TransportWrapper):
         self._client: Client | None = None
         self._session_id: str | None = None
         self._unsent: Exception | None = None  # the error of a write that provably sent nothing
+        self._connect_retries = 0
+
+    @property
+    def info(self) -> TransportInfo:
+        """What the wrapped transport knows about its connection now, with the `connect_retries` of this one."""
+        info = super().info
+        if not self._connect_retries:
+            return info
+        return msgspec.structs.replace(info, connect_retries=info.connect_retries + self._connect_retries)
 
     def attach(self, client: Client) -> SessionTerms:
         """Return the `SessionTerms` of the wrapped transport, after telling it about `client`, the layer above (usually a `Query`).
@@ -272,6 +281,7 @@ class RetryingTransport(TransportWrapper):
                         raise TransportClosed(f"the transport was closed while it waited to {run.action} again") from cause
                 finally:
                     del cause  # it holds this frame, which must not hold it in return
+                self._connect_retries += run.action == "connect"
         finally:
             self._runs.discard(run)
 

@@ -14,7 +14,6 @@ import msgspec
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 
-from claude_transport.errors import ClaudeTransportError
 from claude_transport.protocol.blocks import ToolResultBlock, ToolUseBlock
 from claude_transport.protocol.conversation import Settle, TurnState
 from claude_transport.protocol.dialect import Dialect
@@ -239,10 +238,7 @@ class SessionSpans:
         if span is None:
             return
         # not the message of the error, which may quote the output of a process
-        if error is None:
-            span.set_attribute("error.type", "session_ended")
-        else:
-            span.set_attribute("error.type", error.code if isinstance(error, ClaudeTransportError) else type(error).__name__)
+        span.set_attribute("error.type", "session_ended" if error is None else gen_ai.error_type(error))
         span.set_status(Status(StatusCode.ERROR, "The session was over before there was a result."))
         span.end()
 
