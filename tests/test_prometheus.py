@@ -82,6 +82,8 @@ def a_session() -> str:
         models={"m": ModelCounts(tokens=tokens, cost_usd=0.25)},
         cost_usd=0.25,
         connect=Timing(count=2, total=1.5, longest=1.0),
+        running=1,
+        connects={"ok": 2, STRANGE: 1},
     )
     return prometheus_text(snapshot, labels={"service": STRANGE})
 
@@ -98,14 +100,15 @@ def a_gateway() -> str:
 def test_an_independent_reader_gets_the_numbers_of_a_session() -> None:
     families = read(a_session())
     service = ("service", STRANGE)
-    assert {kind: [name for name, family in families.items() if family.kind == kind] for kind in ("counter", "summary")} == {
+    assert {kind: [name for name, family in families.items() if family.kind == kind] for kind in ("counter", "gauge", "summary")} == {
         "counter": [
             f"claude_transport_{name}_total"
             for name in (
                 *("sessions", "bytes", "lines", "messages", "unreadable_lines", "prompts", "results", "api_messages", "tokens"),
-                *("model_tokens", "cost_usd"),
+                *("model_tokens", "cost_usd", "connects", "retries", "failures", "lost_prompts"),
             )
         ],
+        "gauge": ["claude_transport_sessions_running"],
         "summary": [f"claude_transport_{name}_seconds" for name in ("connect", "first_message", "result")],
     }
     assert families["claude_transport_bytes_total"].samples == {
@@ -114,6 +117,11 @@ def test_an_independent_reader_gets_the_numbers_of_a_session() -> None:
     }
     assert families["claude_transport_messages_total"].samples == {
         ("claude_transport_messages_total", (service, ("direction", "read"), ("type", STRANGE))): 2.0
+    }
+    assert families["claude_transport_sessions_running"].samples == {("claude_transport_sessions_running", (service,)): 1.0}
+    assert families["claude_transport_connects_total"].samples == {
+        ("claude_transport_connects_total", (service,)): 2.0,
+        ("claude_transport_connects_total", (service, ("error_type", STRANGE))): 1.0,
     }
     assert families["claude_transport_cost_usd_total"].samples == {("claude_transport_cost_usd_total", (service,)): 0.25}
     assert families["claude_transport_connect_seconds"].samples == {

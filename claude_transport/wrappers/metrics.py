@@ -100,7 +100,6 @@ class MetricsTransport(ObservingWrapper):
         self._connecting_since: float | None = None
         self._known_retries = self.info.connect_retries
         self._write_error: Exception | None = None
-        self._closing = False
         self._retire: Callable[[], object] | None = None
         if registry is not None:
             registry.add(self._metrics)
@@ -142,7 +141,7 @@ class MetricsTransport(ObservingWrapper):
 
     def on_write_failed(self, data: str | bytes, error: BaseException) -> None:
         """Stop measuring the prompts in `data`, whose write has failed; `data` is not counted. Called by `write()`."""
-        if isinstance(error, TransportClosed | ConnectionLost | OSError) and not self._closing:
+        if isinstance(error, TransportClosed | ConnectionLost | OSError):
             self._write_error = error
         self._metrics.not_written(data)
 
@@ -156,7 +155,6 @@ class MetricsTransport(ObservingWrapper):
 
     def on_closing(self) -> None:
         """Count the failure of a connection whose end no reader has seen, if it was lost before. Called by `close()`."""
-        self._closing = True
         if self._metrics.is_running:
             info, error = self.info, self._write_error
             if info.signal is not None or info.exit_code:

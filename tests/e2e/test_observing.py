@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -77,5 +79,24 @@ async def test_a_failed_turn_is_one_in_both(options: Callable[..., ct.ClaudeOpti
         with anyio.fail_after(PATIENCE):
             async with ct.Query(metrics) as query:
                 await (await query.send("Hello")).result()
-    assert metrics.metrics.snapshot().results == {"result.overloaded": 1}
+    counted = metrics.metrics.snapshot()
+    assert (counted.results, counted.failures, counted.lost_prompts) == ({"result.overloaded": 1}, {}, {})
     assert spans.turns[0].attributes["error.type"] == "result.overloaded"
+
+
+async def test_a_killed_cli_is_one_failure_and_loses_the_prompt_that_it_was_answering(options: Callable[..., ct.ClaudeOptions]) -> None:
+    registry = ct.wrappers.MetricsRegistry()
+    running: list[int] = []
+    async with FakeMessagesAPI([replies.text("Hello."), replies.gated("never")]) as api:
+        metrics = ct.MetricsTransport(ct.SubprocessTransport(options(api)), registry=registry)
+        with anyio.fail_after(PATIENCE), pytest.raises(ct.ProcessError):
+            async with ct.Query(metrics) as query:
+                await (await query.send("Hi")).result()
+                turn = await query.send("Are you there?")
+                running.append(registry.running)
+                os.kill(metrics.info.pid or 0, signal.SIGKILL)
+                await turn.result()
+    counted = registry.snapshot()
+    code = {"exec.cli.exited": 1}
+    assert (counted.connects, counted.failures, counted.lost_prompts) == ({"ok": 1}, code, code)
+    assert (counted.prompts, counted.results, running, registry.running) == (2, {"ok": 1}, [1], 0)

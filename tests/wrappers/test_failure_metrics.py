@@ -25,12 +25,13 @@ from claude_transport.errors import (
 )
 from claude_transport.protocol.dialect import Dialect
 from claude_transport.testing import FakeClaude, Scenario, steps
+from claude_transport.transport import TransportInfo
 from claude_transport.transports.mock import MockTransport
 from claude_transport.transports.subprocess import SubprocessTransport
 from claude_transport.wrappers.faults import Cut, FailConnect, FailWrite
 from claude_transport.wrappers.faulty import FaultyTransport
 from claude_transport.wrappers.metrics import Metrics, MetricsRegistry, MetricsTransport
-from claude_transport.wrappers.metrics_snapshot import MetricsSnapshot, prometheus_text
+from claude_transport.wrappers.metrics_snapshot import MetricsSnapshot
 from claude_transport.wrappers.retrying import RetryingTransport
 
 PATIENCE = 30
@@ -145,20 +146,27 @@ async def test_a_program_that_leaves_in_the_middle_of_a_turn_loses_its_prompt_an
 async def test_the_exit_code_that_repeats_a_failed_result_is_not_another_failure() -> None:
     failed = steps.Result("Overloaded", is_error=True, subtype="success", api_error_status=529)
     snapshots = []
-    for turns in ([[failed, steps.Exit(code=1)]], ["Hi", [failed, steps.Exit(code=3)]], [[steps.Exit(code=1)]]):
+    metrics = Metrics()
+    for turns in (
+        [[failed, steps.Exit(code=1)]],
+        [[steps.Exit(code=1)]],
+        [[failed], [steps.Result("Hi"), steps.Exit(code=1)]],
+        ["Hi", [failed, steps.Exit(code=3)]],
+    ):
         with FakeClaude(Scenario.turns(turns)) as fake, anyio.fail_after(PATIENCE):
-            transport = MetricsTransport(SubprocessTransport(command=fake.command))
+            transport = MetricsTransport(SubprocessTransport(command=fake.command), metrics=metrics)
             async with transport:
                 for number in range(len(turns)):
                     await transport.write(PROMPT.replace("p1", f"p{number}"))
                 with pytest.raises(ProcessError):
                     async for _ in transport.read_messages():
                         pass
-        snapshots.append(transport.metrics.snapshot())
+        snapshots.append(metrics.snapshot())
     assert [(each.results, each.failures) for each in snapshots] == [
         ({"result.overloaded": 1}, {}),
-        ({"ok": 1, "result.overloaded": 1}, {"exec.cli.exited": 1}),
-        ({}, {"exec.cli.exited": 1}),
+        ({"result.overloaded": 1}, {"exec.cli.exited": 1}),
+        ({"result.overloaded": 2, "ok": 1}, {"exec.cli.exited": 2}),
+        ({"result.overloaded": 3, "ok": 2}, {"exec.cli.exited": 3}),
     ]
 
 
@@ -181,6 +189,27 @@ async def test_a_write_that_finds_the_connection_lost_is_a_failure_when_no_reade
         with pytest.raises((ConnectionLost, TransportClosed)):
             await transport.write(PROMPT)
     assert failures_of(transport.metrics.snapshot()) == counts(failures={"connection.lost": 1})
+
+
+class Stumbling(MockTransport):
+    """Fails the first write, and takes the next ones."""
+
+    stumbled = False
+
+    async def write(self, data: str | bytes) -> None:
+        if not self.stumbled:
+            self.stumbled = True
+            raise ConnectionLost("a moment ago")
+        await super().write(data)
+
+
+async def test_a_write_that_failed_before_one_that_succeeded_is_no_failure_of_the_connection() -> None:
+    transport = MetricsTransport(Stumbling())
+    async with transport:
+        with pytest.raises(ConnectionLost):
+            await transport.write(PROMPT)
+        await transport.write(PROMPT)
+    assert failures_of(transport.metrics.snapshot()) == counts(prompts=1, lost_prompts={"session_ended": 1})
 
 
 async def test_closing_is_no_failure_of_the_write_that_it_ends() -> None:
@@ -222,6 +251,24 @@ async def test_a_session_that_cannot_connect_is_a_failure_with_the_code_of_its_e
     error = await converse(transport, "Hi")
     assert isinstance(error, CLINotFoundError)
     counted = {error.code: 1}
+    assert failures_of(transport.metrics.snapshot()) == counts(connects=counted, failures=counted)
+
+
+class EndingAtOnce(MockTransport):
+    """Its process has ended before there was a connection."""
+
+    async def connect(self) -> None:
+        raise ProcessError("it does not start", exit_code=3)
+
+    @property
+    def info(self) -> TransportInfo:
+        return TransportInfo(kind="EndingAtOnce", exit_code=3)
+
+
+async def test_a_process_that_ended_while_it_was_started_is_one_failure() -> None:
+    transport = MetricsTransport(EndingAtOnce())
+    assert isinstance(await converse(transport, "Hi"), ProcessError)
+    counted = {"exec.cli.exited": 1}
     assert failures_of(transport.metrics.snapshot()) == counts(connects=counted, failures=counted)
 
 
@@ -285,24 +332,30 @@ async def test_the_attempts_of_every_connect_count_once() -> None:
 
 async def test_the_counts_of_a_session_go_on_when_it_reconnects() -> None:
     metrics, registry = Metrics(), MetricsRegistry()
-    refusals = iter([(), [FailConnect()], ()])
+    faults = iter([[Cut(after_bytes=0)], [FailConnect()], [Cut(after_bytes=0)], []])
 
     def make() -> MetricsTransport:
-        return MetricsTransport(FaultyTransport(MockTransport(), next(refusals)), metrics=metrics, registry=registry)
+        return MetricsTransport(FaultyTransport(MockTransport(), next(faults)), metrics=metrics, registry=registry)
 
     first = RetryingTransport(make(), make_transport=make, sleep=no_time)
     async with first:
-        await first.write(PROMPT)
         assert registry.running == 1
+        with pytest.raises(ConnectionLost):
+            await first.write(PROMPT)
+            await anext(first.read_lines())
         second = await first.reconnect()
         assert registry.running == 1
-        await second.close()
+        with pytest.raises(ConnectionLost):
+            await second.write(PROMPT)
+            await anext(second.read_lines())
+        async with await second.reconnect() as third:
+            await third.write(PROMPT)
     expected = counts(
-        prompts=1,
-        connects={"ok": 2, "connect.failed": 1},
+        prompts=3,
+        connects={"ok": 3, "connect.failed": 1},
         retries=1,
-        failures={"connect.failed": 1},
-        lost_prompts={"session_ended": 1},
+        failures={"connect.failed": 1, "connection.lost": 2},
+        lost_prompts={"connection.lost": 2, "session_ended": 1},
     )
     assert failures_of(metrics.snapshot()) == failures_of(registry.snapshot()) == expected
 
@@ -350,6 +403,7 @@ def test_listeners_hear_of_each_lost_prompt_and_of_the_agent_that_lost_it() -> N
         now.append(now[-1] + 2.5)
         metrics.ended(ValueError("an error of another library"))
         metrics.ended(ConnectionLost("again"))
+        assert metrics.snapshot().failures == {"ValueError": 1}
     assert heard == [(2.5,), (2.5, "ValueError", Dialect.CLAUDE), (2.5,), (2.5, "ValueError", Dialect.CODEX)]
 
 
@@ -362,9 +416,14 @@ def test_a_transport_that_makes_up_codes_does_not_grow_the_memory_or_a_dashboard
     metrics = Metrics(clock=lambda: 0.0)
     for number in range(5000):
         metrics.not_connected(CLIConnectionError(code=f"made.up{number}"))
+    snapshot = metrics.snapshot()
+    assert (len(snapshot.failures), snapshot.failures["made.up99"], snapshot.failures["_OTHER"]) == (101, 1, 4900)
+    assert snapshot.connects == snapshot.failures
+
+
+def test_what_does_not_look_like_a_code_is_counted_and_not_shown() -> None:
+    metrics = Metrics(clock=lambda: 0.0)
     for code in ("sk-ant-api03-Yarrow", 'a"b', "x" * 101, "", "new\nline"):
         metrics.not_connected(OutcomeUncertain(code=code))
-    snapshot = metrics.snapshot()
-    assert (len(snapshot.failures), snapshot.failures["made.up99"], snapshot.failures["_OTHER"]) == (101, 1, 4905)
-    assert snapshot.connects == snapshot.failures
-    assert "Yarrow" not in prometheus_text(snapshot)
+    assert failures_of(metrics.snapshot()) == counts(connects={"_OTHER": 5}, failures={"_OTHER": 5}, retries=0)
+    assert 'claude_transport_failures_total{error_type="_OTHER"} 5\n' in metrics.prometheus_text()

@@ -541,6 +541,7 @@ async def test_a_write_of_which_provably_nothing_went_out_is_made_again_and_arri
         for number in range(1, 4):
             await wrapper.write(line(number))
     assert numbers(claude) == [1, 2, 3]
+    assert wrapper.info.connect_retries == 0
     assert sleeper.slept == [1, 2]
     assert [(each.action, each.number, type(each.error)) for each in attempts[1:]] == [
         ("write", 1, errors.TransportClosed),
