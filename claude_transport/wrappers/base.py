@@ -12,13 +12,13 @@ import inspect
 import logging
 import traceback
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from typing import Any, ParamSpec, Self
 
 import anyio
 import msgspec
 
-from claude_transport.errors import Busy, UsageError
+from claude_transport.errors import Busy, ConfigurationError, UsageError, warn_caller
 from claude_transport.loggers import logger_for
 from claude_transport.protocol.codec import LineDecoder
 from claude_transport.transport import (
@@ -55,6 +55,36 @@ class TransportWrapper(Transport):
         self._wants_bytes = isinstance(transport, Transport)  # a transport written for the official SDK expects text
         self._close_attempt: anyio.Event | None = None
         self._closed = False
+        self._claimed: set[Hashable] = set()
+        why = transport.why_outermost if isinstance(transport, TransportWrapper) else ""
+        if why:
+            warn_caller(f"{type(self).__name__} is around a {type(transport).__name__}: {why}")
+
+    # What wrappers in one stack have to know of each other: declared here, so that no wrapper looks into another one.
+
+    @property
+    def claims(self) -> frozenset[Hashable]:
+        """What the wrappers from this one inwards have claimed, each for itself alone."""
+        inside = self._transport.claims if isinstance(self._transport, TransportWrapper) else frozenset[Hashable]()
+        return inside | self._claimed
+
+    def claim(self, what: Hashable, *, taken: str, option: str = "transport") -> None:
+        """Claim `what` for this wrapper alone, as two in one stack would disturb each other. Call it in `__init__`.
+
+        `what` is an object that both would use, or any key: another wrapper that claims an equal one is refused. `taken` then says what is
+        wrong and what to do. `option` is the argument that it is about.
+
+        Raises:
+            ConfigurationError: a wrapper inside has claimed it.
+        """
+        if what in self.claims:
+            raise ConfigurationError(f"{type(self).__name__}: {taken}", option=option)
+        self._claimed.add(what)
+
+    @property
+    def why_outermost(self) -> str:
+        """Why no other wrapper should be around this one, as the end of a warning. Override it; the default is empty: any may be."""
+        return ""
 
     @property
     def transport(self) -> TransportLike:

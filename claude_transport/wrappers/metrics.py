@@ -88,7 +88,7 @@ class MetricsTransport(ObservingWrapper):
     are one. `retries` is the same in both places.
 
     Raises:
-        ConfigurationError: `metrics` is not a `Metrics`.
+        ConfigurationError: `metrics` is not a `Metrics`; or a `MetricsTransport` inside has the same `metrics` or `registry`.
     """
 
     def __init__(self, transport: TransportLike, *, metrics: Metrics | None = None, registry: MetricsRegistry | None = None) -> None:
@@ -96,6 +96,10 @@ class MetricsTransport(ObservingWrapper):
         if metrics is not None and not isinstance(metrics, Metrics):
             raise ConfigurationError(f"metrics must be a Metrics, not {type(metrics).__name__}", option="metrics")
         self._metrics = Metrics() if metrics is None else metrics
+        remedy = "so everything would be counted twice. Keep one MetricsTransport, or give each its own"
+        self.claim(self._metrics, taken=f"a MetricsTransport inside counts into the same metrics, {remedy} Metrics.", option="metrics")
+        if registry is not None:
+            self.claim(registry, taken=f"a MetricsTransport inside has the same registry, {remedy} MetricsRegistry.", option="registry")
         self._connection = self._metrics.begin_connection(is_connected=transport.is_ready())
         self._connecting_since: float | None = None
         self._known_retries = self.info.connect_retries

@@ -80,6 +80,11 @@ class TapeSeries:
         self._paths: list[Path] = []
 
     @property
+    def first(self) -> Path:
+        """The path of the first tape, as it was given."""
+        return self._first
+
+    @property
     def paths(self) -> tuple[Path, ...]:
         """The paths that `next()` has returned so far, in order. A path is given out before its file exists."""
         return tuple(self._paths)
@@ -108,7 +113,7 @@ class RecordingTransport(LineWrapper):
     recording has stopped.
 
     Raises:
-        ConfigurationError: `scrub` is False although there is a redactor.
+        ConfigurationError: `scrub` is False although there is a redactor; or a `RecordingTransport` inside has the same `path`.
     """
 
     def __init__(
@@ -125,6 +130,8 @@ class RecordingTransport(LineWrapper):
             raise ConfigurationError("scrub=False and a redactor contradict each other", option="redactor")
         super().__init__(transport)
         self._series = path if isinstance(path, TapeSeries) else TapeSeries(path)
+        taken = f"a RecordingTransport inside writes {self._series.first}, too, and nothing could read the tape. Give each its own path."
+        self.claim(("tape", _place_of(self._series.first)), taken=taken, option="path")
         self._path: Path | None = None
         self._redactor = (redactor or redactor_for(transport)) if scrub else None
         self._created_at = created_at
@@ -314,6 +321,14 @@ class RecordingTransport(LineWrapper):
             if line:
                 self._put("err", line)
         self._put("note", note_of_exit(exit_code=exit_code, signal=signal))
+
+
+def _place_of(path: Path) -> str:
+    """Return the same text for every spelling of one path."""
+    try:
+        return os.path.normcase(os.path.realpath(path))
+    except OSError:  # the working directory is gone; opening the tape says so
+        return str(path)
 
 
 def options_of(transport: TransportLike) -> dict[str, Any]:

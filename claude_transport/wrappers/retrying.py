@@ -89,7 +89,7 @@ class RetryingTransport(TransportWrapper):
     `TransportClosed`. Lines stay in the order of the calls.
 
     Raises:
-        ConfigurationError: an argument has the wrong type or is out of range.
+        ConfigurationError: an argument has the wrong type or is out of range; or a `RetryingTransport` is inside.
     """
 
     def __init__(
@@ -114,6 +114,8 @@ class RetryingTransport(TransportWrapper):
             raise ConfigurationError(
                 f"make_transport must be a function that returns a transport, not {type(make_transport).__name__}", option="make_transport"
             )
+        taken = "a RetryingTransport is inside, so the attempts of both would multiply. Give all attempts to one of them."
+        self.claim("attempts", taken=taken)
         self._make_transport = make_transport
         self._settings: dict[str, Any] = {
             "attempts": attempts,
@@ -144,6 +146,13 @@ class RetryingTransport(TransportWrapper):
         if not self._connect_retries:
             return info
         return msgspec.structs.replace(info, connect_retries=info.connect_retries + self._connect_retries)
+
+    @property
+    def why_outermost(self) -> str:
+        """Why no other wrapper should be around this one: it would not be around what `reconnect()` makes."""
+        if self._make_transport is None:
+            return ""
+        return "it is not around the transport that reconnect() returns. Put it inside: into what make_transport returns."
 
     def attach(self, client: Client) -> SessionTerms:
         """Return the `SessionTerms` of the wrapped transport, after telling it about `client`, the layer above (usually a `Query`).

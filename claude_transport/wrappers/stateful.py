@@ -67,13 +67,17 @@ class StatefulTransport(ObservingWrapper):
     `on_change` it is also noticed when a read or a write fails.
 
     Raises:
-        ConfigurationError: `on_change` is not an ordinary function, or `connection` is given as well.
+        ConfigurationError: `on_change` is not an ordinary function, or `connection` is given as well, or a `StatefulTransport` inside has
+            the same one.
     """
 
     def __init__(self, transport: TransportLike, *, on_change: OnChange | None = None, connection: ConnectionState | None = None) -> None:
         super().__init__(transport)
         if connection is not None and on_change is not None:
             raise ConfigurationError("give on_change or connection, not both: a ConnectionState has its own on_change", option="connection")
+        if connection is not None:
+            taken = "a StatefulTransport inside reports to the same connection, so each change would come twice. Keep one of them."
+            self.claim(connection, taken=taken, option="connection")
         self.connection: ConnectionState = ConnectionState(on_change) if connection is None else connection
         """Where the changes are reported."""
         self._was_connected = transport.is_ready()

@@ -59,7 +59,7 @@ class TracingTransport(ObservingWrapper):
     are traced at once, and lines that are read from the next iterator on.
 
     Raises:
-        ConfigurationError: `max_content_chars` is not a whole number of at least 1.
+        ConfigurationError: `max_content_chars` is not a whole number of at least 1; or a `TracingTransport` inside has the same provider.
     """
 
     def __init__(
@@ -76,6 +76,8 @@ class TracingTransport(ObservingWrapper):
             raise ConfigurationError(
                 f"max_content_chars must be a whole number of at least 1, not {max_content_chars!r}", option="max_content_chars"
             )
+        taken = "a TracingTransport inside makes the same spans, so every turn would have two. Keep one of them."
+        self.claim((_SCOPE, None if tracer_provider is None else id(tracer_provider)), taken=taken)
         self._provider = tracer_provider
         self._context: Context | None = None
         self._client = Client(initializes=False)

@@ -7,6 +7,7 @@ import copy
 import gc
 import logging
 import pickle
+import warnings
 from typing import Any
 
 import anyio
@@ -407,7 +408,9 @@ async def test_a_close_of_the_old_transport_ends_the_waiting_of_its_reconnecting
         return StreamTransport(opener)
 
     retrier = RetryingTransport(make(), make_transport=make, backoff=LONG, on_attempt=told)
-    wrapper = wrap(retrier)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", errors.ClaudeTransportWarning)  # that the wrapper is not around the next transport
+        wrapper = wrap(retrier)
     await wrapper.connect()
     raised: list[Exception] = []
 
