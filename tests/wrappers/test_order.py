@@ -37,7 +37,6 @@ METRICS, REGISTRY, PROVIDER, CONNECTION = Metrics(clock=lambda: 0.0), MetricsReg
 @pytest.fixture(autouse=True)
 def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("link.ndjson").symlink_to("x.ndjson")
 
 
 async def no_time(_seconds: float) -> None:
@@ -87,7 +86,12 @@ REFUSED: dict[str, tuple[Wrap, Wrap, str | None, str]] = {
     "global spans": (traced(), traced(), "transport", SAME_SPANS),
     "own spans": (traced(PROVIDER), traced(PROVIDER), "transport", SAME_SPANS),
     "tape": (recorder("x.ndjson"), recorder("x.ndjson"), "path", SAME_TAPE.format(path="x.ndjson")),
-    "spelling of a tape": (recorder("x.ndjson"), recorder(Path("y/../link.ndjson")), "path", SAME_TAPE.format(path="y/../link.ndjson")),
+    "spelling of a tape": (
+        recorder("x.ndjson"),
+        recorder(Path("y", "..", "x.ndjson")),
+        "path",
+        SAME_TAPE.format(path=Path("y", "..", "x.ndjson")),
+    ),
     "tapes": (recorder("x.ndjson"), recorder(TapeSeries("x.ndjson")), "path", SAME_TAPE.format(path="x.ndjson")),
     "state": (
         stateful(connection=CONNECTION),
