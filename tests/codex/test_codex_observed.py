@@ -20,6 +20,7 @@ from claude_transport import ReplayTransport
 from claude_transport.codex.errors import error_of, interrupted
 from claude_transport.codex.messages import CodexTurnError, TurnData, decode_message
 from claude_transport.codex.watch import CodexWatch, RunningTurn, TurnEnded, result_of
+from claude_transport.errors import ProcessError
 from claude_transport.protocol.messages import ResultMessage
 from claude_transport.protocol.tape import INPUT_ENDED, Tape, TapeRecord
 from claude_transport.transport import Transport
@@ -171,6 +172,29 @@ async def test_an_exported_duration_names_the_provider_and_the_model() -> None:
     assert attributes["gen_ai.provider.name"] == "openai"
     assert attributes["gen_ai.request.model"] == "gpt-5.5"
     assert attributes["error.type"] == "exec.cli.auth_failed"
+
+
+async def test_a_codex_that_is_killed_is_a_failure_and_loses_its_prompt() -> None:
+    recorder, registry = MeterRecorder(), MetricsRegistry()
+    registry.instrument(meter_provider=recorder)
+    tape = tape_of("app_killed_while_a_command_runs")
+    with pytest.raises(ProcessError):
+        async with MetricsTransport(ReplayTransport(tape), registry=registry) as transport:
+            await play(tape, transport)
+    counted = registry.snapshot()
+    code = {"exec.cli.exited": 1}
+    assert (counted.prompts, counted.connects, counted.failures, counted.lost_prompts) == (1, {"ok": 1}, code, code)
+    assert [(name, attributes) for name, _, attributes in recorder.recorded] == [
+        (
+            "gen_ai.client.operation.duration",
+            {
+                "gen_ai.provider.name": "openai",
+                "gen_ai.system": "openai",
+                "gen_ai.operation.name": "invoke_agent",
+                "error.type": "exec.cli.exited",
+            },
+        )
+    ]
 
 
 NAMES = ("contextWindowExceeded", "usageLimitExceeded", "serverOverloaded", "modelNotFound", "cyberPolicy", "internalServerError")
