@@ -124,6 +124,7 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "client.blocking": "The blocking twins of a conversation: public behind their door, and written from it.",
     "client.compatibility": "What older versions of the CLI cannot do; it changes with those versions.",
     "client.tools": "Typed tools for servers in this process: public behind its door, and `Query` does not know it.",
+    "client.held_prompts": "Prompts that wait are a machine of their own, and the connection is long enough.",
     "client.lanes": "Messages by subagent: public behind its door, and `Query` does not know it.",
     "codex.blocking": "The blocking twins of a session: public behind their door, and written from it.",
     "completion.blocking": "A call that runs an event loop of its own: public behind its door, and `call` does not know it.",

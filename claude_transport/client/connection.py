@@ -304,11 +304,10 @@ class Connection:
         """Set when the writing task is about to write its first line, with no checkpoint in between."""
         self._start_writer: Callable[..., object] | None = None
         self._arrival = Wakeup()
-        self._input_ended = False
+        self._input_ended = self._writing_over = False
         self._failure = FirstFailure()
         self._on_unwritten: Callable[[ClaudeTransportError], object] = _ignore
         self._unwritable: ClaudeTransportError | str = ""  # why no line can be written any more; a text becomes an error when it is needed
-        self._writing_over = False
         self._pending: dict[str, PendingRequest] = {}
         self._time_limits = TimeLimits(self._pending)
         self._clock: Callable[[], float] = anyio.current_time

@@ -1,7 +1,7 @@
 """Wrappers: each is a transport that wraps another transport and adds one thing to it.
 
 For your own: `TransportWrapper` forwards everything. `LineWrapper` sees each line that passes. `ObservingWrapper` only looks on, and its
-    failures never reach the program.
+    failures never reach the program. `peek` says what a line is, as a `Peek`. `redactor_for` removes the secrets of a transport.
 Look on: `LoggingTransport` logs, `TracingTransport` makes OpenTelemetry spans, `RecordingTransport` writes a tape, `StatefulTransport`
     keeps a `TransportState`, `ObservableTransport` keeps the last lines for `observe`. `TapeSeries` and `ConnectionState` go on across a
     reconnect.
@@ -18,12 +18,14 @@ from claude_transport.lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "protocol.peek": "Peek peek",
         "wrappers.base": "LineWrapper ObservingWrapper TransportWrapper",
         "wrappers.faulty": "FaultyTransport",
         "wrappers.logging": "LoggingTransport",
         "wrappers.metrics": "Metrics MetricsRegistry MetricsTransport",
         "wrappers.metrics_snapshot": "MetricsSnapshot ModelCounts Timing TokenCounts prometheus_text",
         "wrappers.observable": "ObservableTransport",
+        "wrappers.redactor": "redactor_for",
         "wrappers.recording": "RecordingTransport TapeSeries",
         "wrappers.retrying": "RetryAttempt RetryingTransport WriteUncertain",
         "wrappers.stateful": "ConnectionState StatefulTransport TransportState",

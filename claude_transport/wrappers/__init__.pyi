@@ -1,6 +1,8 @@
 # Written by docs/generate_names.py from the table in __init__.py: do not edit.
 
 from claude_transport.wrappers import faults as faults
+from claude_transport.protocol.peek import Peek as Peek
+from claude_transport.protocol.peek import peek as peek
 from claude_transport.wrappers.base import LineWrapper as LineWrapper
 from claude_transport.wrappers.base import ObservingWrapper as ObservingWrapper
 from claude_transport.wrappers.base import TransportWrapper as TransportWrapper
@@ -17,6 +19,7 @@ from claude_transport.wrappers.metrics_snapshot import prometheus_text as promet
 from claude_transport.wrappers.observable import ObservableTransport as ObservableTransport
 from claude_transport.wrappers.recording import RecordingTransport as RecordingTransport
 from claude_transport.wrappers.recording import TapeSeries as TapeSeries
+from claude_transport.wrappers.redactor import redactor_for as redactor_for
 from claude_transport.wrappers.retrying import RetryAttempt as RetryAttempt
 from claude_transport.wrappers.retrying import RetryingTransport as RetryingTransport
 from claude_transport.wrappers.retrying import WriteUncertain as WriteUncertain
@@ -37,6 +40,7 @@ __all__ = [
     "ModelCounts",
     "ObservableTransport",
     "ObservingWrapper",
+    "Peek",
     "RecordingTransport",
     "RetryAttempt",
     "RetryingTransport",
@@ -48,5 +52,7 @@ __all__ = [
     "TransportState",
     "TransportWrapper",
     "WriteUncertain",
+    "peek",
     "prometheus_text",
+    "redactor_for",
 ]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from claude_transport.errors import ClaudeTransportError, ConfigurationError
 from claude_transport.printable import printable
 from claude_transport.protocol.framing import OversizedLine
+from claude_transport.protocol.peek import peek
 from claude_transport.protocol.redaction import Place, Redactor, rewrite_strings
 from claude_transport.transport import TransportLike
 from claude_transport.wrappers.base import ObservingWrapper
@@ -194,48 +193,11 @@ class LoggingTransport(ObservingWrapper):
         return printable(self._secrets.text(text), at_most=at_most)
 
 
-# Only the outermost fields are decoded; the decoder skips what is inside.
-class _Inner(msgspec.Struct):
-    subtype: Any = None
-    request_id: Any = None
-
-
-class _Envelope(msgspec.Struct):
-    type: Any = None
-    subtype: Any = None
-    uuid: Any = None
-    request_id: Any = None
-    request: msgspec.Raw = msgspec.Raw(b"null")
-    response: msgspec.Raw = msgspec.Raw(b"null")
-    method: Any = None
-    id: Any = None
-    error: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-
-
-_envelopes = msgspec.json.Decoder(_Envelope)
-_inners = msgspec.json.Decoder(_Inner | None)
-
-
 def _names_in(line: bytes) -> dict[str, str]:
-    """Return the type, subtype, uuid and request id of a message, as far as it has them; nothing for a line without a message.
-
-    For a line of Codex, the type is the method, `answer` or `error`, and the request id is the `id`, also when it is a number.
-    """
-    try:
-        envelope = _envelopes.decode(line)
-        names = {"type": envelope.type, "subtype": envelope.subtype, "uuid": envelope.uuid, "request_id": envelope.request_id}
-        if envelope.type is None and (envelope.method is not None or envelope.id is not None):
-            names["type"] = envelope.method or ("error" if isinstance(envelope.error, msgspec.Raw) else "answer")
-            names["request_id"] = None if envelope.id is None else str(envelope.id)
-        elif envelope.type in ("control_request", "control_response"):
-            # control messages get the names of the request or response inside
-            inner = _inners.decode(envelope.request if envelope.type == "control_request" else envelope.response)
-            if inner is not None:
-                names["subtype"] = inner.subtype
-                names["request_id"] = envelope.request_id or inner.request_id
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return {}
-    return {name: value for name, value in names.items() if isinstance(value, str) and value}
+    """Return the type, subtype, uuid and request id of a message, as far as it has them; nothing for a line without a message."""
+    found = peek(line)
+    names = {"type": found.type, "subtype": found.subtype, "uuid": found.uuid, "request_id": found.request_id}
+    return {name: value for name, value in names.items() if value is not None}
 
 
 def _without_fragment(line: bytes) -> bytes:
