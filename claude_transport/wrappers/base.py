@@ -178,11 +178,15 @@ class LineWrapper(TransportWrapper):
     extra.
     """
 
+    keeps_taken_lines: bool = False
+    """Set it to True in a subclass whose `read_batch` keeps the lines that it has taken itself, so that a cancellation cannot lose them."""
+
     def __init__(self, transport: TransportLike) -> None:
         super().__init__(transport)
         self._terms: SessionTerms | None = None
         self._decoder: LineDecoder | None = None
         self._pending: deque[bytes] = deque()
+        self._again: deque[Sequence[bytes]] = deque()
         self._reading = False
 
     @property
@@ -205,7 +209,7 @@ class LineWrapper(TransportWrapper):
     def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
         """Return an iterator over the lines that `read_batch` returns, in batches, raw and without newlines."""
         source = read_lines_of(self.transport)
-        return source if self.is_idle and not self._pending else _Batches(self, source)
+        return source if self._has_nothing_to_do else _Batches(self, source)
 
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
         """Return an iterator over the messages on the lines that `read_batch` returns, one by one, as dicts.
@@ -213,7 +217,7 @@ class LineWrapper(TransportWrapper):
         A line that holds no message is left out; the wrapped transport is told and counts it. If that transport is strict, such a line
         raises `CLIJSONDecodeError` or `LineTooLong`.
         """
-        if self.is_idle and not self._pending:
+        if self._has_nothing_to_do:
             return self.transport.read_messages()
         # without a layer above that has attached, this wrapper is the one that decodes
         terms = self._terms or self.attach(Client(initializes=False))
@@ -221,11 +225,16 @@ class LineWrapper(TransportWrapper):
             self._decoder = LineDecoder(strict=terms.strict)
         return _Messages(self, read_lines_of(self.transport), pending=self._pending, decoder=self._decoder, terms=terms)
 
+    @property
+    def _has_nothing_to_do(self) -> bool:
+        return self.is_idle and not self._pending and not self._again
+
     async def read_batch(self, source: AsyncIterator[Sequence[bytes]]) -> Sequence[bytes]:
         """Return the next lines, at least one. Override it to see or change them; the default returns the next batch of `source`.
 
         `source` gives the batches of the wrapped transport. At the end of the stream it raises `StopAsyncIteration` or the error that ended
-        the stream; let that pass.
+        the stream; let that pass. Waiting after a batch was taken is allowed: when the call is cancelled there, the next call gets the
+        batches that it has taken once more. So count lines after the last wait. A class that keeps them itself sets `keeps_taken_lines`.
         """
         return await anext(source)
 
@@ -242,10 +251,33 @@ class LineWrapper(TransportWrapper):
             self._pending.clear()
             return batch
         self._reading = True
+        kept = _KeptSource(source, again=self._again)
         try:
-            return await self.read_batch(source)
+            return await self.read_batch(source if self.keeps_taken_lines else kept)
+        except Exception:
+            raise
+        except BaseException:  # a cancellation
+            self._again.extendleft(reversed(kept.taken))
+            raise
         finally:
             self._reading = False
+
+
+class _KeptSource:
+    """The batches of `source` for one call of `read_batch`, after those of a call that was cancelled. It keeps what the call has taken."""
+
+    def __init__(self, source: AsyncIterator[Sequence[bytes]], *, again: deque[Sequence[bytes]]) -> None:
+        self.taken: list[Sequence[bytes]] = []
+        self._source = source
+        self._again = again
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Sequence[bytes]:
+        batch = self._again.popleft() if self._again else await anext(self._source)
+        self.taken.append(batch)
+        return batch
 
 
 class _Batches:

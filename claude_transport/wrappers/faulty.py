@@ -45,6 +45,8 @@ class FaultyTransport(LineWrapper):
         ConfigurationError: an item of `faults` is not a fault.
     """
 
+    keeps_taken_lines = True
+
     def __init__(
         self,
         transport: TransportLike,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import anyio
@@ -258,3 +258,79 @@ async def test_a_close_that_was_cancelled_is_finished_by_the_next() -> None:
     assert not inside.is_closed
     await outside.close()
     assert inside.is_closed
+
+
+class Slow(LineWrapper):
+    """Takes two batches, waits, and hands them on as one. It counts them when it cannot lose them any more."""
+
+    def __init__(self, transport: Any) -> None:
+        super().__init__(transport)
+        self.counted: list[bytes] = []
+        self.waits = anyio.Event()
+        self.go_on = anyio.Event()
+
+    async def read_batch(self, source: AsyncIterator[Sequence[bytes]]) -> Sequence[bytes]:
+        lines = [*await anext(source), *await anext(source)]
+        self.waits.set()
+        await self.go_on.wait()
+        self.counted += lines
+        return lines
+
+
+async def first_of(view: AsyncIterator[Any]) -> None:
+    await anext(view)
+
+
+@pytest.mark.parametrize("view", ["lines", "messages"])
+async def test_a_reader_that_is_cancelled_while_a_wrapper_waits_loses_nothing(view: str) -> None:
+    sent = [b'{"type":"a"}', b'{"type":"b"}', b'{"type":"c"}', b'{"type":"d"}']
+
+    class OneByOne(MockTransport):
+        def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
+            return Batches()
+
+    class Batches:
+        def __aiter__(self) -> Batches:
+            return self
+
+        async def __anext__(self) -> Sequence[bytes]:
+            if not sent:
+                raise StopAsyncIteration
+            return [sent.pop(0)]
+
+    wrapper = Slow(OneByOne())
+    await wrapper.connect()
+    for _attempt in range(3):
+        wrapper.waits = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(first_of, wrapper.read_lines() if view == "lines" else wrapper.read_messages())
+            await wrapper.waits.wait()
+            tasks.cancel_scope.cancel()
+        assert wrapper.counted == []
+    wrapper.go_on.set()
+    heard = [line async for batch in wrapper.read_lines() for line in batch]
+    assert heard == wrapper.counted == [b'{"type":"a"}', b'{"type":"b"}', b'{"type":"c"}', b'{"type":"d"}']
+    await wrapper.close()
+
+
+async def test_what_a_cancelled_wrapper_had_taken_comes_also_when_it_is_idle_by_then() -> None:
+    class Resting(Slow):
+        rests = False
+
+        @property
+        def is_idle(self) -> bool:
+            return self.rests
+
+    wrapper = Resting(MockTransport([RESULT, RESULT]))
+    wrapper.go_on.set()
+    await wrapper.connect()
+    with anyio.CancelScope() as scope:
+        wrapper.go_on = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(first_of, wrapper.read_lines())
+            await wrapper.waits.wait()
+            scope.cancel()
+    wrapper.rests = True
+    wrapper.go_on.set()
+    assert len([line async for batch in wrapper.read_lines() for line in batch]) == 2
+    await wrapper.close()
