@@ -21,7 +21,7 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -117,10 +117,10 @@ def counting() -> Iterator[Passage]:
         sys.setprofile(None)
 
 
-async def count_paths() -> dict[str, Passage]:
-    """Run a conversation with a child process: what its second `send()` and the third message of that turn pass."""
-    transport = ct.SubprocessTransport(command=[sys.executable, "-u", "-c", PEER])
-    async with ct.Query(transport) as query:
+async def count_paths(wrap: Callable[[ct.Transport], ct.Transport] | None = None) -> dict[str, Passage]:
+    """Run a conversation with a child process: what its second `send()` and the third message of that turn pass. `wrap` adds wrappers."""
+    transport: ct.Transport = ct.SubprocessTransport(command=[sys.executable, "-u", "-c", PEER])
+    async with ct.Query(wrap(transport) if wrap else transport) as query:
         await (await query.send("One")).result()
         pid = query.info.pid
         assert pid is not None

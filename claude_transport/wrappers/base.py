@@ -22,6 +22,7 @@ from claude_transport.errors import Busy, ConfigurationError, UsageError, warn_c
 from claude_transport.loggers import logger_for
 from claude_transport.protocol.codec import LineDecoder
 from claude_transport.transport import (
+    AtOnce,
     Client,
     DecodedLines,
     SessionTerms,
@@ -153,11 +154,19 @@ class TransportWrapper(Transport):
         """Return the `SessionTerms` of the wrapped transport, after telling it about `client`, the layer above (usually a `Query`).
 
         `Query` calls it before `connect()`. Override it to change `client`, or the `SessionTerms` that are returned. A wrapped transport
-        that has only the six methods is not told, and the returned `SessionTerms` are empty. What the wrapped transport does without
-        waiting is withheld: the calls of the layer above go through the methods of this wrapper.
+        that has only the six methods is not told, and the returned `SessionTerms` are empty. `pass_at_once()` says what the layer above
+        may do without waiting.
         """
         terms = attach_to(self._transport, client)
-        return terms if terms.at_once is None else msgspec.structs.replace(terms, at_once=None)
+        return terms if terms.at_once is None else msgspec.structs.replace(terms, at_once=self.pass_at_once(terms.at_once))
+
+    def pass_at_once(self, inner: AtOnce) -> AtOnce | None:
+        """Return what the layer above may do without waiting, where `inner` is what the wrapped transport does so. Called by `attach()`.
+
+        The default withholds all of it, so every call goes through the methods of this wrapper. Override it in a wrapper that has nothing
+        to do at times: what it returns is called instead of the methods, and each function may return False to have the method called.
+        """
+        return None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._transport!r})"
@@ -448,6 +457,17 @@ class ObservingWrapper(LineWrapper):
             raise
         self._tell(self.on_lines, batch)
         return batch
+
+    def pass_while_idle(self, inner: AtOnce) -> AtOnce:
+        """Return an `AtOnce` that writes as `inner` does while `is_idle` is True, for a `pass_at_once()` of a subclass.
+
+        The subclass must not override `write()`. Connecting, closing and the end of the input go through the methods.
+        """
+
+        def write(line: bytes) -> bool:
+            return self.is_idle and inner.write(line)
+
+        return AtOnce(connect=bool, write=write, end_input=bool, close=bool)
 
     async def end_input(self) -> None:
         """End the input of the wrapped transport, then call `on_input_ended`. Reading continues."""

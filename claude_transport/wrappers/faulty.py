@@ -19,7 +19,7 @@ from claude_transport.errors import (
     TruncatedStream,
 )
 from claude_transport.protocol.framing import LineFramer, OversizedLine
-from claude_transport.transport import TransportLike
+from claude_transport.transport import AtOnce, TransportLike
 from claude_transport.wrappers.base import LineWrapper
 from claude_transport.wrappers.faults import Corrupt, Cut, Delay, Drop, Duplicate, FailConnect, FailWrite, Fault, Split
 
@@ -83,6 +83,10 @@ class FaultyTransport(LineWrapper):
     def is_idle(self) -> bool:
         """True when every fault is about connecting or writing. Readers then get the iterator of the wrapped transport."""
         return not self._line_faults.any and not self._byte_faults.any
+
+    def pass_at_once(self, inner: AtOnce) -> AtOnce | None:
+        """Have lines written without waiting when there are no faults at all."""
+        return None if self._faults else AtOnce(connect=bool, write=inner.write, end_input=bool, close=bool)
 
     async def connect(self) -> None:
         """Connect the wrapped transport, after as many failed attempts as the fault `FailConnect` asks for.

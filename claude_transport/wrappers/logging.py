@@ -12,7 +12,7 @@ from claude_transport.printable import printable
 from claude_transport.protocol.framing import OversizedLine
 from claude_transport.protocol.peek import peek
 from claude_transport.protocol.redaction import Place, Redactor, rewrite_strings
-from claude_transport.transport import TransportLike
+from claude_transport.transport import AtOnce, TransportLike
 from claude_transport.wrappers.base import ObservingWrapper
 from claude_transport.wrappers.redactor import redacted_head, redactor_for
 
@@ -92,6 +92,10 @@ class LoggingTransport(ObservingWrapper):
     def is_idle(self) -> bool:
         """True while the logger is not enabled for the level. Then nothing is logged, and reading costs nothing extra."""
         return not self._logger.isEnabledFor(self._level)
+
+    def pass_at_once(self, inner: AtOnce) -> AtOnce | None:
+        """Have lines written without waiting while nothing is logged."""
+        return self.pass_while_idle(inner)
 
     def on_connecting(self) -> None:
         """Log a record `connecting`. Called by `connect()` when an attempt begins."""

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 from claude_transport.errors import ConfigurationError, InputClosed, NotConnected, TransportClosed
-from claude_transport.transport import TransportLike
+from claude_transport.transport import AtOnce, TransportLike
 from claude_transport.wrappers.base import ObservingWrapper
 
 
@@ -131,6 +131,15 @@ class StatefulTransport(ObservingWrapper):
                     self._change(TransportState.CONNECTED)
                 elif not self._attempts:
                     self._change(TransportState.DISCONNECTED)
+
+    def pass_at_once(self, inner: AtOnce) -> AtOnce | None:
+        """Have lines written without waiting while there is no `on_change`, in the states in which `write()` writes."""
+
+        def write(line: bytes) -> bool:
+            may_write = self._state is TransportState.CONNECTED and not self._input_ended
+            return may_write and self.connection.on_change is None and inner.write(line)
+
+        return AtOnce(connect=bool, write=write, end_input=bool, close=bool)
 
     async def write(self, data: str | bytes) -> None:
         """Write `data`, one or more whole lines, to the wrapped transport.

@@ -14,7 +14,7 @@ from claude_transport.errors import ConfigurationError
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.dialect import Dialect, DialectFinder
 from claude_transport.protocol.redaction import Redactor
-from claude_transport.transport import Client, SessionTerms, TransportLike
+from claude_transport.transport import AtOnce, Client, SessionTerms, TransportLike
 from claude_transport.wrappers.base import ObservingWrapper
 from claude_transport.wrappers.prompt_watch import without_deltas
 from claude_transport.wrappers.redactor import redactor_for
@@ -100,6 +100,10 @@ class TracingTransport(ObservingWrapper):
     def is_idle(self) -> bool:
         """True while there is no OpenTelemetry SDK that would get the spans. Then no spans are made, and reading costs nothing extra."""
         return self._spans is None or (self._provider is None and _is_unconfigured())
+
+    def pass_at_once(self, inner: AtOnce) -> AtOnce | None:
+        """Have lines written without waiting while no spans are made."""
+        return self.pass_while_idle(inner)
 
     async def connect(self) -> None:
         """Connect the wrapped transport, after telling it the trace of the current span, so that the CLI's spans go below that span.

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+import claude_transport as ct
+
 ROOT = Path(__file__).parents[2]
 CLIENT = ROOT / "claude_transport" / "client"
 TREES = {path.stem: ast.parse(path.read_text("utf-8")) for path in sorted(CLIENT.glob("*.py"))}
@@ -174,6 +176,21 @@ async def test_one_prompt_passes_at_most_12_files_and_28_functions(counter: Any)
     assert len(sending.files) <= 12, sending.files
     assert len(sending.calls) <= 28, [*sending.calls]
     assert sending.calls.total() >= 10  # it is counted at all
+
+
+IDLE_WRAPPERS: dict[str, Any] = {
+    "faulty": lambda transport: ct.FaultyTransport(transport, ()),
+    "logging": ct.LoggingTransport,
+    "stateful": ct.StatefulTransport,
+}
+
+
+@pytest.mark.parametrize("wrap", IDLE_WRAPPERS.values(), ids=IDLE_WRAPPERS)
+async def test_an_idle_wrapper_adds_two_functions_to_a_prompt_and_no_coroutine(counter: Any, wrap: Any) -> None:
+    bare, one, two = [(await counter.count_paths(around))["send()"] for around in (None, wrap, lambda transport: wrap(wrap(transport)))]
+    assert one.coroutines == two.coroutines == bare.coroutines
+    assert one.calls.total() - bare.calls.total() <= 2, [*(one.calls - bare.calls)]
+    assert two.calls.total() - one.calls.total() <= 2, [*(two.calls - one.calls)]
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
