@@ -27,6 +27,7 @@ from claude_transport.codex import (
     CodexTurn,
     CommandApproval,
     FileChangeApproval,
+    SyncCodexSession,
     TurnCompleted,
 )
 from claude_transport.streams.memory import MemoryConnectable
@@ -438,6 +439,16 @@ async def test_other_requests_are_refused_and_logged_once(method: str, caplog: p
     assert caplog.text.count(method) == 1
 
 
+async def test_a_method_that_would_write_on_the_terminal_is_shown_harmless_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    method = "brand/new\x1b[2J\nand a line of its own"
+    async with connected() as (_, codex):
+        await codex.say({"id": 0, "method": method, "params": {}})
+        assert (await codex.hear())["error"]["code"] == -32601
+    (record,) = caplog.records
+    shown = r"brand/new\x1b[2J\nand a line of its own"
+    assert record.getMessage() == f"codex asked for {shown}, which this program does not answer: refused"
+
+
 async def fails(_: dict[str, Any], __: Any) -> Any:
     raise ValueError("no such number")
 
@@ -609,6 +620,26 @@ async def test_closing_interrupts_the_running_turn_before_the_input_ends() -> No
     assert result.status == "interrupted"
 
 
+async def test_closing_lets_an_interrupted_turn_end_before_the_input_ends() -> None:
+    """Codex drops a running turn when its input ends."""
+    order: list[str] = []
+
+    async def listen() -> None:
+        await codex.until_the_end_of_input()
+        order.append("end of input")
+
+    async with connected() as (session, codex):
+        turn = await begun(session, codex)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(session.aclose)
+            await codex.answer({}, method="turn/interrupt")
+            tasks.start_soon(listen)
+            await anyio.wait_all_tasks_blocked()
+            order.append("end of turn")
+            await codex.complete(status="interrupted")
+        assert (order, (await turn.result()).status) == (["end of turn", "end of input"], "interrupted")
+
+
 async def test_closing_does_not_wait_for_a_codex_that_does_not_answer(caplog: pytest.LogCaptureFixture) -> None:
     async with connected() as (session, codex):
         turn = await begun(session, codex)
@@ -672,14 +703,16 @@ WRONG_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"thread": [1]}, "thread"),
     ({"timeout": 0}, "timeout"),
     ({"initialize_timeout": "soon"}, "initialize_timeout"),
+    ({"close_timeout": -1}, "close_timeout"),
     ({"max_buffered_bytes": -1}, "max_buffered_bytes"),
 ]
 
 
+@pytest.mark.parametrize("kind", [CodexSession, SyncCodexSession])
 @pytest.mark.parametrize(("arguments", "option"), WRONG_ARGUMENTS)
-def test_an_argument_that_cannot_work_is_refused_at_once(arguments: dict[str, Any], option: str) -> None:
+def test_an_argument_that_cannot_work_is_refused_at_once(kind: Any, arguments: dict[str, Any], option: str) -> None:
     with pytest.raises(errors.ConfigurationError) as caught:
-        CodexSession(MockTransport(), **arguments)
+        kind(MockTransport(), **arguments)
     assert caught.value.option == option
 
 
@@ -710,6 +743,11 @@ async def start_with(part: Callable[[Codex], Awaitable[None]], **arguments: Any)
 async def hangs_up(codex: Codex) -> None:
     await codex.hear()
     await codex.stream.aclose()
+
+
+async def opens_no_thread(codex: Codex) -> None:
+    await codex.answer({}, method="initialize")
+    await anyio.sleep_forever()
 
 
 async def says_nothing(_: Codex) -> None:
@@ -747,6 +785,19 @@ async def test_a_codex_that_cannot_be_started_is_a_typed_error_and_nothing_is_le
     part, kind = MISBEHAVING[name]
     patience = 0.2 if part is says_nothing else PATIENCE
     assert isinstance(await start_with(part, initialize_timeout=patience), kind)
+
+
+@virtual_time
+@pytest.mark.parametrize(
+    ("part", "method"), [(says_nothing, "initialize"), (opens_no_thread, "thread/start"), (opens_no_thread, "thread/resume")]
+)
+async def test_each_answer_of_the_start_has_to_come_in_time(part: Any, method: str) -> None:
+    began = anyio.current_time()
+    resume = "T" if method == "thread/resume" else None
+    error = await start_with(part, initialize_timeout=3.0, timeout=20.0, resume=resume)
+    assert isinstance(error, errors.ConnectTimeout)
+    assert (str(error.args[0]).split(" in ")[0], error.waited) == (f"codex did not answer {method}", 3.0)
+    assert round(anyio.current_time() - began, 3) == 3.0
 
 
 SCRIPTS = {
@@ -996,6 +1047,21 @@ async def test_a_close_in_haste_gives_a_codex_that_never_ends_a_part_of_the_time
         report = await session.aclose(hurry=True)
         took = round(anyio.current_time() - began, 3)
     assert (took, report.interrupted_turns, report.lost_turns, report.ended_by_itself) == (seconds, ("U",), ("U",), False)
+
+
+@virtual_time
+@pytest.mark.parametrize(("after", "seconds"), [(1.0, 0.6), (6.0, 0.6), (9.9, 0.1)])
+async def test_a_close_that_is_hurried_on_its_way_takes_no_longer_from_there_than_one_in_haste(after: float, seconds: float) -> None:
+    """Without haste the interrupt has 5 seconds, and the end of the input 5 more."""
+    async with acting(Codex.begin) as (session, codex):
+        await begun(session, codex)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(session.aclose)
+            await anyio.sleep(after)
+            began = anyio.current_time()
+            await session.aclose(hurry=True)
+            took = round(anyio.current_time() - began, 3)
+    assert took == seconds
 
 
 @virtual_time
