@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 import anyio
 
 from claude_transport.client.reports import CallbackFailures, check_callback, guarded, without_cancellation
-from claude_transport.codex.messages import ApprovalRequest, CodexRequest, RequestId, ToolCallRequest
+from claude_transport.codex.messages import ApprovalRequest, CodexMessage, CodexRequest, RequestId, ToolCallRequest
 from claude_transport.errors import ConfigurationError, JSONRPCError
 from claude_transport.loggers import logger_for
 from claude_transport.printable import printable
@@ -104,7 +104,7 @@ class Callbacks:
         if scope is not None:
             scope.cancel()
 
-    async def answer(self, request: CodexRequest) -> dict[str, Any]:
+    async def answer(self, request: CodexMessage) -> dict[str, Any]:
         """Return the result for a request of Codex.
 
         Raises:

@@ -566,6 +566,28 @@ async def test_an_interrupt_that_is_refused_while_the_turn_runs_is_not_asked_for
             assert await session.interrupt() is InterruptOutcome.NOT_RUNNING
 
 
+@virtual_time
+@pytest.mark.parametrize(("answers", "outcome"), [(True, InterruptOutcome.ACKNOWLEDGED), (False, InterruptOutcome.TIMED_OUT)])
+async def test_an_interrupt_waits_as_long_as_its_own_timeout_says_and_not_as_other_requests(
+    answers: bool, outcome: InterruptOutcome
+) -> None:
+    async with connected(timeout=1.0) as (session, codex):
+        await begun(session, codex)
+        began = anyio.current_time()
+
+        async def play() -> None:
+            request = await codex.hear()
+            await anyio.sleep(10)
+            if answers:
+                await codex.say({"id": request["id"], "result": {}})
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(play)
+            found = await session.interrupt(timeout=20)
+            took = round(anyio.current_time() - began, 3)
+        assert (found, took) == (outcome, 10 if answers else 20)
+
+
 async def die(codex: Codex) -> None:
     await codex.stream.aclose()
 
@@ -845,6 +867,7 @@ async def test_a_prompt_that_is_refused_leaves_the_thread_as_it_was() -> None:
             with pytest.raises(errors.JSONRPCError, match="not now") as caught:
                 await session.send("Hi")
             kept.append(caught.value)
+            assert caught.value.__cause__ is None
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(send)
