@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import signal
@@ -504,12 +505,43 @@ async def test_a_wrong_call_of_a_tool_fails_and_says_why(params: dict[str, Any],
         assert why in result["contentItems"][0]["text"]
 
 
-@pytest.mark.parametrize("value", [7, object(), [{"type": "resource"}], [1]])
-async def test_a_tool_that_returns_what_codex_cannot_take_has_failed(value: Any) -> None:
+ANYTHING_ELSE = "return a text, a mapping, content blocks or None"
+UNSENDABLE: list[tuple[Any, str]] = [
+    (7, f"a tool returned int: {ANYTHING_ELSE}"),
+    (object(), f"a tool returned object: {ANYTHING_ELSE}"),
+    ([1], f"a tool returned list: {ANYTHING_ELSE}"),
+    ([{"type": "resource"}], "a tool returned a content block of type 'resource': Codex takes text, image and audio"),
+]
+
+
+@pytest.mark.parametrize(("value", "why"), UNSENDABLE)
+async def test_a_tool_that_returns_what_codex_cannot_take_has_failed(value: Any, why: str, caplog: pytest.LogCaptureFixture) -> None:
     async with connected(tools=[tool(giving(value))]) as (session, codex):
         await codex.say({"id": 0, "method": "item/tool/call", "params": called()})
-        assert (await codex.hear())["result"]["success"] is False
+        assert await codex.hear() == {"id": 0, "result": {"success": False, "contentItems": [{"type": "inputText", "text": why}]}}
         assert session.failed_callbacks == 1
+    assert caplog.records[0].getMessage().startswith("the tool 'add' failed (TypeError)\n")
+
+
+async def test_the_name_of_a_tool_and_of_a_method_that_are_too_long_are_cut_in_the_answer() -> None:
+    async with connected(tools=[tool(add)]) as (_, codex):
+        await codex.say({"id": 0, "method": "item/tool/call", "params": called(tool="x" * 5000)})
+        assert (await codex.hear())["result"]["contentItems"][0]["text"] == f"there is no tool '{'x' * 128}'"
+        await codex.say({"id": 1, "method": "y" * 5000, "params": {}})
+        assert await codex.hear() == {"id": 1, "error": {"code": -32601, "message": f"this host does not answer {'y' * 200}"}}
+
+
+async def test_questions_that_are_answered_leave_nothing_behind() -> None:
+    def scopes() -> int:
+        gc.collect()
+        return sum(isinstance(each, anyio.CancelScope) for each in gc.get_objects())
+
+    async with connected(tools=[tool(add)]) as (_, codex):
+        before = scopes()
+        for number in range(50):
+            await codex.say({"id": number, "method": "item/tool/call", "params": called()})
+            assert (await codex.hear())["result"]["success"] is True
+        assert scopes() < before + 10
 
 
 # Interrupts that come before the turn has begun
