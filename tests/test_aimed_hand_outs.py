@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
+from hostile_words import HOSTILE, assert_records_are_safe
 from pool_peers import Frame, World
 from virtual_time import virtual_time
 
@@ -17,6 +18,7 @@ import claude_transport as ct
 from claude_transport import errors
 
 PATIENCE = 120.0
+KINDS = ["a line feed", "a terminal escape", "a bidi override", "a megabyte"]
 THERE = "/there"
 ARRIVED: Frame = {"status": "ok", "cwd": THERE, "changed": True}
 OF_A_PROJECT: Frame = {"sources": [{"source": "projectSettings", "settings": {"env": {"A": "1"}}}]}
@@ -103,6 +105,25 @@ async def test_a_new_process_in_the_directory_takes_the_place_of_a_session_that_
             assert pool.snapshot().live == 1
         assert counts(pool) == (0, 1)
     assert world.most_live == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("what", ["the version", "the settings", "the answer", "the reason", "the status"])
+async def test_what_keeps_a_session_from_going_there_is_harmless_in_the_log(what: str, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    words = HOSTILE[kind]
+    world = World()
+    world.replies = {
+        "the version": {"initialize": {"claude_code_version": words}},
+        "the settings": {"get_settings": OF_A_PROJECT},
+        "the answer": {"set_cwd": {"error": words}},
+        "the reason": {"set_cwd": {"status": "rejected", "reason": words}},
+        "the status": {"set_cwd": {"status": words}},
+    }[what]
+    with caplog.at_level("INFO", "claude_transport.pool"):
+        async with pool_of(world) as pool, pool.acquire(timeout=0, cwd=f"/{words}"):
+            pass
+    (record,) = [each for each in caplog.records if "does not go to" in each.getMessage()]
+    assert_records_are_safe([record])
 
 
 @virtual_time

@@ -136,12 +136,8 @@ class Callbacks:
                 if not inspect.isawaitable(decided):
                     raise TypeError(f"on_approval must be an async function, and returned {type(decided).__name__}")  # noqa: TRY301
                 decided = await guarded(decided)
-        except Exception as exc:  # noqa: BLE001 - whatever the callback raises, Codex waits for an answer
-            self.failures.note("on_approval", exc)
-            return "decline"
-        except BaseExceptionGroup as exc:
-            error = without_cancellation(exc)
-            if error is None or not isinstance(error, Exception):
+        except BaseException as exc:  # whatever the callback raises, Codex waits for an answer
+            if not isinstance(error := without_cancellation(exc), Exception):
                 raise
             self.failures.note("on_approval", error)
             return "decline"
@@ -170,9 +166,11 @@ class Callbacks:
             with self._scopes[request.id]:
                 returned = await guarded(tool.call(arguments, CodexToolContext(request)))
                 return {"success": True, "contentItems": _content(returned)}
-        except Exception as exc:  # noqa: BLE001 - the tool's exception is reported to the host and to the model
-            self.failures.note(f"the tool {tool.name!r}", exc)
-            return _failed(str(exc) or type(exc).__name__)
+        except BaseException as exc:  # the tool's exception is reported to the host and to the model
+            if not isinstance(error := without_cancellation(exc), Exception):
+                raise
+            self.failures.note(f"the tool {tool.name!r}", error)
+            return _failed(str(error) or type(error).__name__)
         return _failed("cancelled")
 
 

@@ -580,7 +580,7 @@ class _Connection:
         self._arrived: dict[RequestId, CodexMessage] = {}  # requests of Codex that are not worked on yet
         self._watch: BackgroundTask | None = None
         self._closing: BackgroundTask | None = None
-        self._close_timeout = DEFAULT_CLOSE_TIMEOUT
+        self._close_timeout: float  # of each step, once closing has begun
         self._interrupt_by = self._end_by = math.inf
         self._patience: anyio.CancelScope | None = None  # of the step of closing that is under way
         self._report = CodexCloseReport()

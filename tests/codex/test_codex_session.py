@@ -336,6 +336,17 @@ async def raises_a_group(_: ApprovalRequest) -> Any:
         raise ValueError("broken")
 
 
+async def raises_a_group_with_a_cancellation(*_: Any) -> Any:
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        try:
+            await anyio.lowlevel.checkpoint()
+        except BaseException as exc:
+            cancelled = exc
+            raise
+    raise BaseExceptionGroup("several", [ValueError("broken"), cancelled])
+
+
 def answers_without_waiting(_: ApprovalRequest) -> Any:
     return "accept"
 
@@ -350,6 +361,7 @@ def returning(value: Any) -> Callable[[ApprovalRequest], Awaitable[Any]]:
 FAILING: dict[str, Any] = {
     "it raises": raises,
     "it raises a group": raises_a_group,
+    "it raises a group with a cancellation": raises_a_group_with_a_cancellation,
     "it cancels itself": cancels_itself,
     "it is not async": answers_without_waiting,
     "it returns nothing": returning(None),
@@ -503,6 +515,15 @@ async def test_a_wrong_call_of_a_tool_fails_and_says_why(params: dict[str, Any],
         result = (await codex.hear())["result"]
         assert result["success"] is False
         assert why in result["contentItems"][0]["text"]
+
+
+async def test_a_tool_that_raises_a_group_with_a_cancellation_has_failed(caplog: pytest.LogCaptureFixture) -> None:
+    async with connected(tools=[tool(raises_a_group_with_a_cancellation)]) as (session, codex):
+        await codex.say({"id": 0, "method": "item/tool/call", "params": called()})
+        why = [{"type": "inputText", "text": "several (1 sub-exception)"}]
+        assert await codex.hear() == {"id": 0, "result": {"success": False, "contentItems": why}}
+        assert session.failed_callbacks == 1
+    assert [record.getMessage().partition("\n")[0] for record in caplog.records] == ["the tool 'add' failed (ExceptionGroup)"]
 
 
 ANYTHING_ELSE = "return a text, a mapping, content blocks or None"
@@ -704,6 +725,34 @@ async def test_closing_does_not_wait_for_a_codex_that_does_not_answer(caplog: py
             [message async for message in turn if message.type == "turn/completed"]
     assert (report.interrupted_turns, report.lost_turns, report.ended_by_itself) == (("U",), ("U",), False)
     assert "while a turn was running: U" in caplog.text
+
+
+@virtual_time
+@pytest.mark.parametrize(("error", "level"), [(errors.ConnectionLost("it is gone"), "DEBUG"), (OSError("it is broken"), "ERROR")])
+async def test_an_input_that_cannot_be_ended_is_logged_and_the_transport_is_closed_at_once(
+    error: Exception, level: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Refusing(StreamTransport):
+        async def end_input(self) -> None:
+            raise error
+
+    connectable = MemoryConnectable(capacity=2**20)
+    transport = Refusing(connectable)
+    session = CodexSession(transport)
+    with anyio.fail_after(PATIENCE), caplog.at_level("DEBUG", "claude_transport.codex.session"):
+        async with anyio.create_task_group() as tasks:
+
+            async def part() -> None:
+                await Codex(await connectable.accept()).begin()
+
+            tasks.start_soon(part)
+            await session.start()
+        began = anyio.current_time()
+        report = await session.aclose()
+        took = anyio.current_time() - began
+    assert (report.ended_by_itself, transport.is_ready(), round(took, 3)) == (False, False, 0)
+    logged = [(record.levelname, record.getMessage(), record.exc_info and record.exc_info[1]) for record in caplog.records]
+    assert logged == [(level, "the input of codex could not be ended", error)]
 
 
 async def test_a_cancelled_close_still_closes() -> None:
