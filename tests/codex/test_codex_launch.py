@@ -361,6 +361,31 @@ def test_the_login_is_known_by_its_kind(tmp_path: Path, content: Mapping[str, An
     assert "secret" not in repr(report)
 
 
+UNREADABLE_LOGINS = {
+    "no text": b"\xff{",
+    "no JSON": b"{",
+    "no object": b"[]",
+    "a mode that is no text": b'{"auth_mode": 1, "OPENAI_API_KEY": "sk-secret"}',
+    "too deep": b'{"OPENAI_API_KEY": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "too long": b'{"OPENAI_API_KEY": "sk-secret"}' + b" " * 2**20,
+}
+
+
+@pytest.mark.parametrize("what", UNREADABLE_LOGINS)
+def test_a_login_that_is_no_login_counts_as_none(tmp_path: Path, what: str) -> None:
+    options = login(tmp_path)
+    (tmp_path / "auth.json").write_bytes(UNREADABLE_LOGINS[what])
+    report = describe_codex_credentials(options, {})
+    assert (report.winner, report.name, report.missing) == ("none", None, "no credential was found for codex. Run `codex login`.")
+
+
+def test_a_login_that_is_a_directory_counts_as_none(tmp_path: Path) -> None:
+    options = login(tmp_path)
+    (tmp_path / "auth.json").unlink()
+    (tmp_path / "auth.json").mkdir()
+    assert describe_codex_credentials(options, {}).winner == "none"
+
+
 def test_a_login_that_cannot_be_read_counts_as_none(tmp_path: Path) -> None:
     options = login(tmp_path)
     (tmp_path / "auth.json").write_bytes(b"\xff{")

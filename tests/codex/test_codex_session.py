@@ -940,6 +940,17 @@ async def test_a_prompt_into_a_full_pipe_times_out_and_the_session_closes() -> N
     assert not report.ended_by_itself
 
 
+@virtual_time
+@pytest.mark.parametrize(("own", "seconds"), [({}, 7.0), ({"timeout": 3.0}, 3.0), ({"timeout": 20.0}, 20.0)])
+async def test_a_request_has_the_time_of_the_session_or_its_own(own: dict[str, float], seconds: float) -> None:
+    async with connected(timeout=7.0) as (session, _):
+        began = anyio.current_time()
+        with pytest.raises(errors.ControlTimeout) as caught:
+            await session.request("model/list", **own)
+        took = round(anyio.current_time() - began, 3)
+    assert (caught.value.subtype, caught.value.waited, took) == ("model/list", seconds, seconds)
+
+
 async def test_a_prompt_that_is_refused_leaves_the_thread_as_it_was() -> None:
     async with connected() as (session, codex):
         kept: list[errors.JSONRPCError] = []
