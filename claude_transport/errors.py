@@ -50,6 +50,7 @@ says the same. `args[0]` is the original message.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import os
 import re
@@ -249,10 +250,9 @@ def _message_of(cause: BaseException) -> str:
         return ""
     if isinstance(cause, ClaudeTransportError):
         return _SUFFIX.sub("", str(cause.args[0])) if cause.args else ""
-    try:
+    with contextlib.suppress(Exception):  # an exception of other code, which perhaps cannot even be shown
         return str(getattr(cause, "strerror", None) or cause).strip()
-    except Exception:  # noqa: BLE001 - an exception of other code, which cannot even be shown
-        return ""
+    return ""
 
 
 def _shown(text: str, hide: Callable[[str], str]) -> str:

@@ -110,7 +110,7 @@ _RUN_TOGETHER = ("apikey", "authtoken", "accesstoken", "accesskey", "apitoken", 
 _PASSWORD_WORDS = frozenset(("passphrase", "passwd", "password", "passwords"))
 _LOGIN_NAMES = frozenset(("login", "loginname", "logname", "user_name", "username"))
 _MAX_NAME = 200
-"""Characters of a name that are checked and cached: the peer chooses how long its names are."""
+"""Characters at the end of a name that are checked and cached: the peer chooses how long its names are, and the last word decides."""
 
 
 def is_secret_name(name: str) -> bool:
@@ -118,13 +118,11 @@ def is_secret_name(name: str) -> bool:
 
     `apiKeySource`, `public_key` and `input_tokens` with a number are not: the last word decides.
     """
-    return _is_secret_name(name[:_MAX_NAME])
+    return name.startswith("ANTHROPIC_") or _is_secret_name(name[-_MAX_NAME:])
 
 
 @lru_cache(maxsize=4096)
 def _is_secret_name(name: str) -> bool:
-    if name.startswith("ANTHROPIC_"):
-        return True
     words = [word.lower() for word in _WORD.findall(name)]
     if not words:
         return False
@@ -138,7 +136,7 @@ def _is_secret_name(name: str) -> bool:
 
 def is_password_name(name: str) -> bool:
     """True when even a number with this name is a secret. Numbers with other secret names are counts, as in `max_token`."""
-    return _is_password_name(name[:_MAX_NAME])
+    return _is_password_name(name[-_MAX_NAME:])
 
 
 @lru_cache(maxsize=1024)

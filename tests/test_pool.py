@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
+from hostile_words import HOSTILE, assert_records_are_safe
 from pool_peers import HandClock, Peer, World
 from virtual_time import virtual_time
 
@@ -344,6 +345,17 @@ async def test_a_start_on_spare_that_fails_is_tried_again_later_and_not_at_once(
             assert len(world.made) == made
         await pool.warm_up()
     assert caplog.text.count("a warm session could not be started") == 3
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+async def test_what_a_start_on_spare_failed_with_is_harmless_in_the_log(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    world, clock = World(), HandClock()
+    world.failures.append(errors.CLIConnectionError(HOSTILE[kind]))
+    async with pool_of(world, warm=1, check_interval=1, clock=clock, sleep=clock.sleep) as pool:
+        with pytest.raises(ct.CLIConnectionError):
+            await pool.warm_up()
+    (record,) = [each for each in caplog.records if "could not be started" in each.getMessage()]
+    assert_records_are_safe([record])
 
 
 # Closing

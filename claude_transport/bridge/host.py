@@ -344,7 +344,7 @@ def _maker(name: str, server: Any) -> _Make:
         return lambda tell, on_failure: ToolsSession(name, by_name, tell=tell, on_failure=on_failure)
     if isinstance(server, Mapping):
         raise _refused(f"{name!r} is a configuration, which the CLI uses without a bridge: give it to ClaudeOptions(mcp_servers=...)")
-    McpServers({name: server}, on_failure=lambda _what, _error: None)  # raises for an object that is not a server
+    McpServers({name: server}, on_failure=lambda *_: None, tell=lambda *_: None)  # raises for an object that is not a server
     return lambda tell, on_failure: _ServerSession(name, server, tell=tell, on_failure=on_failure)
 
 

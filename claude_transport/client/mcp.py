@@ -439,7 +439,7 @@ class McpServers:
     Raises `ConfigurationError` for other values, and when the package `mcp` is missing or too old.
     """
 
-    def __init__(self, servers: Mapping[str, Any] | None, *, on_failure: OnFailure, tell: Tell | None = None) -> None:
+    def __init__(self, servers: Mapping[str, Any] | None, *, on_failure: OnFailure, tell: Tell) -> None:
         if servers is not None and not isinstance(servers, Mapping):
             raise _refused(f"mcp_servers maps names to servers, and is no {type(servers).__name__}")
         given = {_checked_name(name): _instance_of(server) for name, server in (servers or {}).items()}
@@ -447,7 +447,7 @@ class McpServers:
         configured = {name: server for name, server in given.items() if isinstance(server, Mapping)}
         self._configured = {name: checked_configuration(name, config) for name, config in configured.items()}
         self._servers = {name: _low_level(name, server) for name, server in given.items() if name not in configured}
-        self._tell = tell or _drop_message
+        self._tell = tell
         self._parked: tuple[str, ...] = ()
         self._on_failure = on_failure
         self._sessions: dict[str, McpSession] = {}
@@ -537,10 +537,6 @@ class McpServers:
 
 def _runs_here(config: object) -> bool:
     return isinstance(config, Mapping) and config.get("type") == "sdk"
-
-
-def _drop_message(name: str, message: dict[str, Any]) -> None:
-    logger.debug("the MCP server %r sent a message that nothing reads: %s", name, printable(message.get("method")))
 
 
 def _refused(message: str) -> ConfigurationError:

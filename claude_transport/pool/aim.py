@@ -76,19 +76,22 @@ class Aim(msgspec.Struct, frozen=True):
             await query.set_model(self.model, timeout=_TIMEOUT)
         if self.cwd is None:
             return True
-        version = query.initialization.claude_code_version  # a CLI that is new enough tells it
-        if not supports(_MEMORY_MOVES, version=version):
-            logger.info("a ready session does not go to %s: %s", printable(self.cwd), f"claude {version} may keep the first CLAUDE.md")
-            return False
-        try:
-            settings = await query.settings(timeout=_TIMEOUT)
-            if any(source.source in _OF_A_PROJECT for source in settings.sources):
-                logger.info("a ready session does not go to %s: its own directory has settings, which would stay", printable(self.cwd))
-                return False
-            answer = await query.set_cwd(self.cwd, timeout=_TIMEOUT)
-        except ClaudeTransportError as exc:
-            logger.info("a ready session does not go to %s: %s", printable(self.cwd), printable(exc))
-            return False
-        if answer.status != "ok":
-            logger.info("a ready session does not go to %s: %s", printable(self.cwd), printable(answer.reason or answer.status))
-        return answer.status == "ok"
+        why_not = await _move(query, self.cwd)
+        if why_not is not None:
+            logger.info("a ready session does not go to %s: %s", printable(self.cwd), printable(why_not))
+        return why_not is None
+
+
+async def _move(query: Query, cwd: str) -> str | None:
+    """Send a session to a directory. Returns why it is not there; None when it is."""
+    version = query.initialization.claude_code_version  # a CLI that is new enough tells it
+    if not supports(_MEMORY_MOVES, version=version):
+        return f"claude {version} may keep the first CLAUDE.md"
+    try:
+        settings = await query.settings(timeout=_TIMEOUT)
+        if any(source.source in _OF_A_PROJECT for source in settings.sources):
+            return "its own directory has settings, which would stay"
+        answer = await query.set_cwd(cwd, timeout=_TIMEOUT)
+    except ClaudeTransportError as exc:
+        return str(exc)
+    return None if answer.status == "ok" else answer.reason or answer.status

@@ -46,7 +46,6 @@ from claude_transport.errors import (
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.loggers import logger_for
 from claude_transport.pool.aim import Aim
-from claude_transport.printable import printable
 from claude_transport.transport import TransportLike, check_transport, check_transport_maker
 from claude_transport.transports.subprocess import SubprocessTransport
 from claude_transport.winapi import resident_bytes
@@ -771,7 +770,7 @@ class Stock:
         if self._waiters:
             self._waiters.popleft().fail(error)
         elif not self.is_over:
-            logger.warning("a warm session could not be started, the next try is in %g s: %s", pause, printable(error))
+            logger.warning("a warm session could not be started, the next try is in %g s: %s", pause, error)
 
     # Checking and ending
 

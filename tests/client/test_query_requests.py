@@ -69,7 +69,8 @@ async def test_a_refusal_says_why() -> None:
     async with Query(transport) as query:
         with pytest.raises(ControlRequestFailed, match="no such mode") as caught:
             await query.set_permission_mode("dance")
-        assert (caught.value.error_code, caught.value.subtype) == ("invalid_mode", "set_permission_mode")
+        error = caught.value
+        assert (error.error_code, error.subtype, error.__cause__) == ("invalid_mode", "set_permission_mode", None)
 
 
 async def test_typed_requests_send_what_they_say() -> None:

@@ -379,7 +379,14 @@ def test_long_names_are_not_remembered(ask: Callable[[str], bool]) -> None:
     finally:
         tracemalloc.stop()
     assert held < 2_000_000
-    assert is_secret_name("n" * 190 + "_password")
+
+
+@pytest.mark.parametrize("length", [0, 190, 191, 192, 1000, 100_000])
+def test_however_long_a_name_is_its_last_word_decides(length: int) -> None:
+    long = "n" * length
+    assert [is_secret_name(f"{long}_password"), is_password_name(f"{long}_password")] == [True, True]
+    assert [is_secret_name(f"{long}_api_key"), is_secret_name(f"ANTHROPIC_{long}")] == [True, True]
+    assert [is_secret_name(f"password_{long}_x"), is_password_name(f"password_{long}_x")] == [False, False]
 
 
 @contextmanager
