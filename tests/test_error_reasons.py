@@ -65,6 +65,25 @@ def test_a_reason_is_one_short_line_without_secrets(monkeypatch: pytest.MonkeyPa
                 assert "plain-words" not in shown
 
 
+def test_a_copy_takes_no_secret_of_a_cause_along_and_not_all_of_what_it_says() -> None:
+    error = errors.ConnectionLost("gone")
+    error.__cause__ = OSError(f"bad key {KEY} " + "y" * 100_000)
+    copied = copy.copy(error)
+    kept = str(vars(copied))
+    assert "api03" not in kept
+    assert "bad key" in kept
+    assert len(kept) < 20_000
+
+
+def test_a_warning_is_one_line_of_bounded_length_without_secrets() -> None:
+    with pytest.warns(errors.ClaudeTransportWarning) as warned:
+        errors.warn_caller(f"bad key {KEY}\nFORGED\x1b[2J" + "y" * 100_000)
+    (told,) = (str(each.message) for each in warned)
+    assert told.startswith("bad key [secret]\\nFORGED\\x1b[2Jyyy")
+    assert told.isprintable()
+    assert len(told) < 3100
+
+
 def test_the_other_side_is_heard_through_causes_and_a_circle_of_causes_ends() -> None:
     inner = errors.ProcessError("it ended", stderr_tail="boom")
     outer = errors.ConnectionLost("the connection broke")
