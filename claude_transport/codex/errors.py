@@ -10,7 +10,7 @@ import datetime as dt
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from claude_transport import errors
 from claude_transport.codex.messages import CodexTurnError
@@ -104,9 +104,7 @@ def error_of(failure: CodexTurnError | str, *, result: Any = None) -> errors.Res
     """
     told = failure if isinstance(failure, CodexTurnError) else CodexTurnError(message=failure)
     cause = _by_info(told.codex_error_info) or _by_body(told.message) or _by_words(told.message)
-    found = error_for(cause)
-    if found is None:  # not reachable: `is_error` is True in every ReportedFailure
-        raise AssertionError(cause)
+    found = _made(cause)
     found.result = result
     if told.message:
         found.reason = told.message
@@ -143,11 +141,13 @@ def _is_count(value: object) -> bool:
 
 def interrupted(*, result: Any = None) -> errors.ResultError:
     """Make the error for a turn that was interrupted."""
-    found = error_for(ReportedFailure(terminal_reason="aborted_streaming"))
-    if found is None:  # not reachable: `is_error` is True in every ReportedFailure
-        raise AssertionError
+    found = _made(ReportedFailure(terminal_reason="aborted_streaming"))
     found.result = result
     return found
+
+
+def _made(cause: ReportedFailure) -> errors.ResultError:
+    return cast("errors.ResultError", error_for(cause))  # None is for a success, and `is_error` is True in every ReportedFailure
 
 
 def too_large(characters: int) -> errors.PromptTooLong:

@@ -643,7 +643,7 @@ class _Connection:
         told = {"model": answer.get("model"), **answer["thread"]}
         data = decode_message(msgspec.json.encode({"method": "thread/started", "params": {"thread": told}}))
         thread = getattr(data, "thread", None)
-        if not isinstance(thread, ThreadData) or not thread.id:
+        if not isinstance(thread, ThreadData):
             raise ProtocolError(f"codex answered {method} without the id of a thread")
         self.conversation.thread(thread.id)
         return CodexThread(self, thread)
@@ -893,7 +893,7 @@ class _Connection:
     async def _interrupt_and_wait(self, turn: CodexTurn) -> None:
         record = self.conversation.thread(turn.thread_id).running
         if record is not None and record.turn_id == turn.turn_id:
-            await self.interrupt(record, timeout=self._close_timeout)
+            await self.interrupt(record, timeout=math.inf)  # as long as the step
         with contextlib.suppress(ClaudeTransportError):  # its end will not come, which the report says
             await turn.result()
 

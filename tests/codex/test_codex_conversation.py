@@ -368,6 +368,28 @@ def test_a_question_about_files_finds_the_changes_that_came_before_it() -> None:
 
 # What a failure means
 
+
+def test_the_result_of_an_interrupted_turn_raises_that_it_was_interrupted() -> None:
+    result = next(result for result in results("app_interrupt") if result.status == "interrupted")
+    with pytest.raises(errors.RunInterrupted) as caught:
+        result.raise_for_error()
+    assert (caught.value.code, caught.value.result, result.ok, result.error) == ("result.interrupted", result, False, None)
+
+
+def test_the_result_of_a_failed_turn_raises_a_new_error_each_time_and_that_of_a_complete_one_none() -> None:
+    (failed,) = results("app_429")
+    raised = []
+    for _ in range(2):
+        with pytest.raises(errors.RateLimited) as caught:
+            failed.raise_for_error()
+        raised.append(caught.value)
+    assert raised[0] is not raised[1]
+    assert failed.error is not None
+    assert {(each.code, each.reason, each.resets_at) for each in raised} == {("result.rate_limited", failed.error.reason, None)}
+    for complete in results("app_text"):
+        complete.raise_for_error()
+
+
 CODES = {
     "app_401": ("exec.cli.auth_failed", False),
     "app_429": ("result.rate_limited", True),

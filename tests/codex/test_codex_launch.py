@@ -25,6 +25,7 @@ from claude_transport.codex import (
     describe_codex_environment,
     find_codex,
 )
+from claude_transport.codex.configuration import configuration_texts
 from claude_transport.codex.options import CODEX_OPTIONS
 from claude_transport.errors import CLINotFoundError, ConfigurationError, NotExecutableError, WorkingDirectoryError
 from claude_transport.launch.discovery import ask_cli_version, read_cli_version
@@ -441,6 +442,18 @@ async def test_a_session_with_the_wrong_account_is_not_started(tmp_path: Path) -
         with pytest.raises(ConfigurationError, match="has a credential of another account"):
             await SubprocessTransport(options.replace(billing="subscription", codex_path=fake.path)).connect()
         assert fake.calls() == []
+
+
+def test_options_with_which_nothing_can_be_started_have_no_texts_for_redactors(tmp_path: Path) -> None:
+    """The environment of such options is refused; a redactor is made all the same, to show the refusal."""
+    options = login(tmp_path).replace(billing="subscription", env={"OPENAI_API_KEY": "sk-secret"})
+    assert list(configuration_texts(options)) == []
+    (tmp_path / "config.toml").write_text('[mcp_servers.x.env]\nAPI_TOKEN = "value-of-a-server"\n', "utf-8")
+    allowed = options.replace(billing="inherit", config={"model_providers.lab.env_key": "OPENAI_API_KEY"})
+    assert [json.loads(text) for text in configuration_texts(allowed)] == [
+        {"mcp_servers": {"x": {"env": {"API_TOKEN": "value-of-a-server"}}}},
+        {"secrets": {"OPENAI_API_KEY": "sk-secret"}},
+    ]
 
 
 # The process.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import logging
@@ -12,6 +13,7 @@ from typing import Any
 
 import anyio
 import pytest
+import trio
 from codex_player import PATIENCE, Codex, acting, connected, playing, sent
 from codex_recordings import entries_of
 from virtual_time import virtual_time
@@ -137,6 +139,29 @@ async def test_a_turn_ends_as_failed_as_soon_as_codex_waits_for_the_network_and_
         second = await sent(session, codex, "And now?", turn="V")
         await codex.complete("V")
         assert (await second.result()).ok
+
+
+def background_tasks(name: str) -> int:
+    """How many tasks of this name run in the background."""
+    if not trio.lowlevel.in_trio_run():
+        return sum(task.get_name() == name for task in asyncio.all_tasks())
+    root = trio.lowlevel.current_root_task()
+    assert root is not None
+    return sum(task.name == name for nursery in root.child_nurseries for task in nursery.child_tasks)
+
+
+async def test_nothing_waits_for_such_a_turn_any_more_when_it_has_ended() -> None:
+    waiting = "end a turn of codex that cannot reach its API"
+    async with connected() as (session, codex):
+        turn = await sent(session, codex, "Hello")
+        await codex.tell("error", turnId="U", willRetry=True, error=UNREACHABLE)
+        await codex.answer({}, method="turn/interrupt")
+        await anyio.wait_all_tasks_blocked()
+        assert background_tasks(waiting) == 1
+        await codex.complete(status="interrupted")
+        assert (await turn.result()).status == "failed"
+        await anyio.wait_all_tasks_blocked()
+        assert background_tasks(waiting) == 0
 
 
 @virtual_time
