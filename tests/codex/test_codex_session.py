@@ -893,6 +893,12 @@ async def names_no_thread(codex: Codex) -> None:
     await codex.answer({"thread": {"id": 7}}, method="thread/start")
 
 
+async def describes_a_thread_that_cannot_be_read(codex: Codex) -> None:
+    await codex.answer({}, method="initialize")
+    await codex.hear()
+    await codex.answer({"thread": {"id": "T", "turns": [{"id": 7, "status": 3}] * 2000}}, method="thread/start")
+
+
 async def says_a_lone_line(codex: Codex) -> None:
     await codex.say(b"hello")
     await codex.hear()
@@ -904,6 +910,7 @@ MISBEHAVING: dict[str, tuple[Callable[[Codex], Awaitable[None]], type[Exception]
     "it says nothing": (says_nothing, errors.ConnectTimeout),
     "it refuses": (refuses, errors.JSONRPCError),
     "it names no thread": (names_no_thread, errors.ProtocolError),
+    "it describes a thread that cannot be read": (describes_a_thread_that_cannot_be_read, errors.ProtocolError),
     "it says a lone line": (says_a_lone_line, errors.ConnectionLost),
 }
 
