@@ -15,6 +15,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+from hostile_words import HOSTILE, assert_records_are_safe
 from virtual_time import virtual_time
 
 from claude_transport import (
@@ -266,6 +267,19 @@ async def test_a_process_that_does_not_end_after_its_result_is_ended_in_time() -
             since = anyio.current_time() if message.type == "result" else since
         assert anyio.current_time() - since < LONG_GRACE
         assert not is_alive(fake.calls()[0].pid)
+
+
+@virtual_time
+@pytest.mark.parametrize("kind", HOSTILE)
+async def test_the_names_of_agents_that_are_cut_off_are_harmless_in_the_log(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    agent = {"task_id": "t1", "task_type": "local_agent", "description": HOSTILE[kind]}
+    peer = Peer([{"type": "system", "subtype": "background_tasks_changed", "tasks": [agent]}, state("running"), said("one"), result()])
+    began = anyio.current_time()
+    messages = await read(query("x", transport=peer, background_timeout=7.0))
+    assert (len(messages), anyio.current_time() - began) == (4, 7.0)
+    (record,) = [each for each in caplog.records if each.levelname == "WARNING"]
+    assert record.getMessage().startswith("background agents are cut off after 7 s of silence: ")
+    assert_records_are_safe([record])
 
 
 async def test_more_than_the_buffer_holds_is_yielded_whole() -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from claude_transport.client.reports import raised_again
+import pytest
+
+from claude_transport.client.reports import Prose, raised_again
 from claude_transport.errors import ConnectionLost
+from claude_transport.protocol.envelope import DecodeFailure
+from claude_transport.protocol.redaction import Redactor
+from claude_transport.transport import TransportInfo
 
 
 def test_a_note_on_the_error_of_one_waiter_is_not_on_that_of_another() -> None:
@@ -12,3 +17,20 @@ def test_a_note_on_the_error_of_one_waiter_is_not_on_that_of_another() -> None:
     first, second = raised_again(error), raised_again(error)
     first.add_note("added by the first")
     assert (first.__notes__, second.__notes__) == (["seen at the end", "added by the first"], ["seen at the end"])
+
+
+KEY = "sk-ant-api03-abcdefghijklmnop"
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        (b"  Usage: claudette [FILE]\n", "'Usage: claudette [FILE]'"),
+        (b"x" * 1000, f"'{'x' * 200}… (800 more characters)'"),
+        (b"\x1b[2J\xff" + KEY.encode(), r"'\\x1b[2J\\xff[secret]'"),
+    ],
+)
+def test_the_first_line_of_another_program_is_shown_short_and_without_secrets(line: bytes, shown: str) -> None:
+    error = Prose.of(DecodeFailure(raw=line, kind="noise", line_number=1)).error(TransportInfo(kind="test"), Redactor())
+    assert f"It began with {shown}." in str(error.args[0])
+    assert (error.line, error.line_number) == (line, 1)
