@@ -151,6 +151,16 @@ def test_an_unknown_method_keeps_its_params_and_its_thread() -> None:
     assert message.params["x"] == [1]
 
 
+@pytest.mark.parametrize("params", ["null", "[]", "{}", '{"threadId": 5}'])
+def test_an_unknown_method_may_have_any_params(params: str) -> None:
+    told = decode_message(f'{{"method": "brand/new", "params": {params}}}'.encode())
+    assert isinstance(told, codex.UnknownNotification)
+    assert (told.wire_method, told.params, told.thread_id) == ("brand/new", json.loads(params), "")
+    asked = decode_message(f'{{"id": 7, "method": "brand/new", "params": {params}}}'.encode())
+    assert isinstance(asked, codex.UnknownRequest)
+    assert (asked.id, asked.wire_method, asked.params, asked.thread_id) == (7, "brand/new", json.loads(params), "")
+
+
 def test_an_unknown_item_is_kept_inside_a_known_message() -> None:
     item = {"type": "telepathy", "id": "i", "to": "you"}
     message = decode_message(json.dumps({"method": "item/completed", "params": {"threadId": "t", "turnId": "u", "item": item}}).encode())

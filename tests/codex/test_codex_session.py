@@ -348,8 +348,20 @@ ASKED = {"threadId": "T", "turnId": "U", "itemId": "call_1", "command": "rm -r /
 APPROVAL = {"id": 0, "method": "item/commandExecution/requestApproval", "params": ASKED}
 
 
+async def a_cancellation() -> BaseException:
+    """What a cancel scope has raised that is over."""
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        try:
+            await anyio.lowlevel.checkpoint()
+        except BaseException as exc:
+            cancelled = exc
+            raise
+    return cancelled
+
+
 async def cancels_itself(_: ApprovalRequest) -> Any:
-    raise anyio.get_cancelled_exc_class()
+    raise await a_cancellation()
 
 
 async def raises(_: ApprovalRequest) -> Any:
@@ -362,14 +374,7 @@ async def raises_a_group(_: ApprovalRequest) -> Any:
 
 
 async def raises_a_group_with_a_cancellation(*_: Any) -> Any:
-    with anyio.CancelScope() as scope:
-        scope.cancel()
-        try:
-            await anyio.lowlevel.checkpoint()
-        except BaseException as exc:
-            cancelled = exc
-            raise
-    raise BaseExceptionGroup("several", [ValueError("broken"), cancelled])
+    raise BaseExceptionGroup("several", [ValueError("broken"), await a_cancellation()])
 
 
 def answers_without_waiting(_: ApprovalRequest) -> Any:
@@ -383,27 +388,29 @@ def returning(value: Any) -> Callable[[ApprovalRequest], Awaitable[Any]]:
     return on_approval
 
 
-FAILING: dict[str, Any] = {
-    "it raises": raises,
-    "it raises a group": raises_a_group,
-    "it raises a group with a cancellation": raises_a_group_with_a_cancellation,
-    "it cancels itself": cancels_itself,
-    "it is not async": answers_without_waiting,
-    "it returns nothing": returning(None),
-    "it returns True": returning(True),
-    "it returns an unknown word": returning("yes"),
-    "it returns the word of the wire": returning("acceptForSession"),
-    "it returns a list": returning(["accept"]),
+WORDS = "not one of accept, accept_for_session, decline, cancel"
+FAILING: dict[str, tuple[Any, str]] = {
+    "it raises": (raises, "on_approval failed (ValueError)"),
+    "it raises a group": (raises_a_group, "on_approval failed (ExceptionGroup)"),
+    "it raises a group with a cancellation": (raises_a_group_with_a_cancellation, "on_approval failed (ExceptionGroup)"),
+    "it cancels itself": (cancels_itself, "on_approval failed (StrayCancellation)"),
+    "it is not async": (answers_without_waiting, "on_approval failed (TypeError)"),
+    "it returns nothing": (returning(None), f"on_approval failed: it returned None, {WORDS}"),
+    "it returns True": (returning(True), f"on_approval failed: it returned True, {WORDS}"),
+    "it returns an unknown word": (returning("yes"), f"on_approval failed: it returned 'yes', {WORDS}"),
+    "it returns the word of the wire": (returning("acceptForSession"), f"on_approval failed: it returned 'acceptForSession', {WORDS}"),
+    "it returns a list": (returning(["accept"]), f"on_approval failed: it returned ['accept'], {WORDS}"),
 }
 
 
 @pytest.mark.parametrize("name", FAILING)
 async def test_a_callback_that_fails_declines(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    async with connected(on_approval=FAILING[name]) as (session, codex):
+    on_approval, told = FAILING[name]
+    async with connected(on_approval=on_approval) as (session, codex):
         await codex.say(APPROVAL)
         assert await codex.hear() == {"id": 0, "result": {"decision": "decline"}}
         assert session.failed_callbacks == 1
-    assert "on_approval" in caplog.text
+    assert [record.getMessage().partition("\n")[0] for record in caplog.records] == [told]
 
 
 async def test_without_a_callback_everything_is_declined() -> None:
