@@ -5,6 +5,7 @@ Files of a project and of the system, which Codex also reads, are not looked at.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from os import PathLike
 from pathlib import Path
@@ -82,14 +83,12 @@ def _secret_variables(settings: Mapping[str, Any], level: int = 0) -> Iterator[o
 
 def read_file(path: Path) -> str | None:
     """Return the text of a regular file with at most 1 MiB; None when there is none, or it cannot be read."""
-    try:
-        if not path.is_file():
-            return None
-        with path.open("rb") as file:
-            content = file.read(_MAX_FILE_BYTES + 1)
-        return content.decode("utf-8-sig") if len(content) <= _MAX_FILE_BYTES else None
-    except (OSError, ValueError):
-        return None
+    with contextlib.suppress(OSError, ValueError):
+        if path.is_file():
+            with path.open("rb") as file:
+                content = file.read(_MAX_FILE_BYTES + 1)
+            return content.decode("utf-8-sig") if len(content) <= _MAX_FILE_BYTES else None
+    return None
 
 
 def configuration_texts(options: CodexOptions) -> LazyTexts:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from claude_transport import errors
 from claude_transport.codex import (
+    AgentMessageDelta,
     CodexNotification,
     CodexRequest,
     CodexTurnResult,
@@ -22,7 +23,7 @@ from claude_transport.codex import (
     TurnCompleted,
     decode_message,
 )
-from claude_transport.codex.conversation import MAX_UNCLAIMED, Conversation, TurnRecord
+from claude_transport.codex.conversation import MAX_KEPT, MAX_TEXT_CHARS, MAX_UNCLAIMED, Conversation, TurnRecord
 from claude_transport.codex.errors import error_of
 from claude_transport.codex.messages import NOTIFICATIONS
 from claude_transport.codex.watch import CodexWatch, TurnEnded
@@ -341,6 +342,49 @@ def test_turns_that_nothing_claims_are_bounded() -> None:
     assert len({id(record) for record in records}) == 3 * MAX_UNCLAIMED
     assert conversation.take(delta("x", turn="U0")) is None  # forgotten
     assert conversation.take(delta("x", turn=f"U{3 * MAX_UNCLAIMED - 1}")) is records[-1]
+
+
+def test_of_many_messages_of_the_model_in_one_turn_the_last_are_kept() -> None:
+    turn = TurnRecord("T", "U")
+    turn.take(finished("the answer", "first", phase="final_answer"))
+    for number in range(MAX_KEPT - 1):
+        turn.take(finished(f"text {number}", f"m{number}"))
+    assert turn.text == "the answer"
+    turn.take(finished("one too many", "last"))
+    assert turn.text == "one too many"
+
+
+def test_of_many_messages_that_never_end_the_oldest_are_forgotten() -> None:
+    turn = TurnRecord("T", "U")
+    for number in range(MAX_KEPT + 1):
+        turn.take(started(f"begun {number}", f"m{number}"))
+    turn.take(delta("?", "m1"))
+    assert turn.text == f"begun {MAX_KEPT}", "m1 is still open, and its piece joins it"
+    turn.take(delta("?", "m0"))
+    assert turn.text == "?", "m0 was forgotten, and its piece begins a message"
+
+
+def test_of_many_file_changes_that_are_asked_about_the_oldest_are_forgotten() -> None:
+    turn = TurnRecord("T", "U")
+    for number in range(MAX_KEPT + 1):
+        changes = [{"path": f"/{number}", "kind": {"type": "add"}, "diff": ""}]
+        turn.take(
+            said("item/started", turnId="U", item={"type": "fileChange", "id": f"c{number}", "changes": changes, "status": "inProgress"})
+        )
+    assert [[change.path for change in turn.changes_of(name)] for name in ("c0", "c1", f"c{MAX_KEPT}")] == [[], ["/1"], [f"/{MAX_KEPT}"]]
+
+
+def test_a_text_without_an_end_is_kept_up_to_a_bound() -> None:
+    turn, piece = TurnRecord("T", "U"), AgentMessageDelta(thread_id="T", turn_id="U", item_id="m", delta="x" * (MAX_TEXT_CHARS // 4))
+    for _ in range(6):
+        turn.take(piece)
+    assert len(turn.text) == MAX_TEXT_CHARS
+
+
+def test_the_end_of_a_turn_without_an_id_ends_none_for_observers() -> None:
+    watch = CodexWatch()
+    for line in (b'{"method":"turn/completed","params":{"threadId":"t","turn":{"status":"completed"}}}', b'{"method":"turn/completed"}'):
+        assert watch.heard(decode_message(line)) == []
 
 
 def test_a_question_waits_until_it_is_answered_or_moot() -> None:
