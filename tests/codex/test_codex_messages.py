@@ -12,6 +12,7 @@ import pytest
 from codex_recordings import NAMES, lines_of, object_on
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from claude_transport import codex
 from claude_transport.codex import decode_message, messages
@@ -149,6 +150,12 @@ def test_an_unknown_method_keeps_its_params_and_its_thread() -> None:
     assert isinstance(message, codex.UnknownNotification)
     assert (message.type, message.thread_id, message.turn_id, message.emitted_at_ms) == ("thread/new", "t", "u", 5)
     assert message.params["x"] == [1]
+
+
+@pytest.mark.parametrize("raw", [b"no JSON", b"[1]", b""])
+def test_a_message_whose_line_is_no_object_says_what_its_fields_say(raw: bytes) -> None:
+    message = replace(decode_message(b'{"method": "thread/closed", "params": {"threadId": "T"}}'), raw=raw)
+    assert message.to_dict() == {"method": "thread/closed", "params": {"threadId": "T"}}
 
 
 @pytest.mark.parametrize("params", ["null", "[]", "{}", '{"threadId": 5}'])

@@ -228,6 +228,14 @@ def test_a_turn_that_is_ended_twice_counts_once() -> None:
     assert [type(event) for event in events] == [TurnEnded]
 
 
+def test_the_last_thread_is_that_of_the_last_message_that_has_one() -> None:
+    watch, seen = CodexWatch(), []
+    for params in (b'{"threadId":"one"}', b"{}", b'{"threadId":"two"}', b'{"threadId":""}'):
+        watch.heard(decode_message(b'{"method":"brand/new","params":%s}' % params))
+        seen.append(watch.last_thread)
+    assert seen == ["one", "one", "two", "two"]
+
+
 def test_a_flood_of_prompts_and_turns_costs_bounded_memory() -> None:
     watch = CodexWatch()
     for number in range(3000):

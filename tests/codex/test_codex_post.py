@@ -205,3 +205,24 @@ async def test_a_wait_that_begins_lets_reading_go_on_and_its_end_lets_reading_pa
     with anyio.move_on_after(0.05) as pause:
         await fourth
     assert (pause.cancelled_caught, post.dropped, post.waiting_bytes) == (True, 2, 2 * cost(piece("3")))
+
+
+async def test_a_reader_that_waits_for_its_own_messages_does_not_wait_for_another_that_reads_nothing() -> None:
+    post = Post(2 * cost(piece("1")))
+    unread, awaited = post.open(), post.open()
+    found: list[CodexNotification | None] = []
+
+    async def read() -> None:
+        found.append(await post.next(awaited))
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(read)
+            await anyio.wait_all_tasks_blocked()
+            for number in range(10):
+                room = post.put(piece(str(number)), [unread])
+                if room is not None:
+                    await room
+            post.put(other("mine"), [awaited])
+    assert [message.to_dict()["params"]["itemId"] for message in found if message] == ["mine"]
+    assert post.dropped > 0
