@@ -979,6 +979,54 @@ async def test_a_prompt_into_a_full_pipe_times_out_and_the_session_closes() -> N
     assert not report.ended_by_itself
 
 
+DIES_WHEN_ASKED = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if message["method"] == "model/list":
+        sys.exit("it broke")
+    if "id" in message:
+        print(json.dumps({"id": message["id"], "result": {"thread": {"id": "T"}}}), flush=True)
+"""
+
+
+async def test_a_request_that_a_process_dies_of_says_how_it_ended() -> None:
+    transport = SubprocessTransport(command=[sys.executable, "-c", DIES_WHEN_ASKED])
+    with anyio.fail_after(PATIENCE):
+        async with CodexSession(transport) as session:
+            with pytest.raises(errors.ProcessError) as caught:
+                await session.request("model/list")
+    assert (caught.value.exit_code, caught.value.signal, caught.value.stderr_tail.strip()) == (1, None, "it broke")
+
+
+@virtual_time
+async def test_a_request_that_cannot_be_written_fails_at_once_with_the_cause() -> None:
+    """The peer is not gone, so nothing is waited for that would say how it ended."""
+
+    class Refusing(StreamTransport):
+        async def write(self, data: str | bytes) -> None:
+            if "model/list" in str(data):
+                raise ValueError("it is broken")
+            await super().write(data)
+
+    connectable = MemoryConnectable(capacity=2**20)
+    session = CodexSession(Refusing(connectable))
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+
+            async def part() -> None:
+                await Codex(await connectable.accept()).begin()
+
+            tasks.start_soon(part)
+            await session.start()
+        began = anyio.current_time()
+        with pytest.raises(errors.ConnectionLost) as caught:
+            await session.request("model/list")
+        took = round(anyio.current_time() - began, 3)
+        await session.aclose(timeout=0.05)
+    assert (caught.value.code, type(caught.value.__cause__), took) == ("transport.failed", ValueError, 0)
+
+
 @virtual_time
 @pytest.mark.parametrize(("own", "seconds"), [({}, 7.0), ({"timeout": 3.0}, 3.0), ({"timeout": 20.0}, 20.0)])
 async def test_a_request_has_the_time_of_the_session_or_its_own(own: dict[str, float], seconds: float) -> None:
