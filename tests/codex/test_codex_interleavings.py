@@ -294,3 +294,24 @@ async def test_a_session_that_ended_has_no_question_that_waits() -> None:
         while not session.has_ended:
             await anyio.lowlevel.checkpoint()
         assert session.pending_approvals == ()
+
+
+async def test_a_question_whose_callback_resists_the_end_waits_no_more() -> None:
+    released, begun = anyio.Event(), anyio.Event()
+
+    async def on_approval(_: ApprovalRequest) -> Any:
+        with anyio.CancelScope(shield=True):
+            begun.set()
+            await released.wait()
+        return "accept"
+
+    async with connected(on_approval=on_approval) as (session, codex):
+        await codex.say(asks(0))
+        await begun.wait()
+        assert [request.id for request in session.pending_approvals] == [0]
+        await codex.stream.aclose()
+        while not session.has_ended:
+            await anyio.lowlevel.checkpoint()
+        await anyio.wait_all_tasks_blocked()
+        assert session.pending_approvals == ()
+        released.set()
