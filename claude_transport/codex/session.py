@@ -842,10 +842,11 @@ class _Connection:
     def _begin_closing(self, *, hurry: bool) -> None:
         """Let the time for closing begin, or become shorter. In haste, the interrupts get half of what Codex has to end by itself."""
         patience = self._peer.begin_closing(timeout=self._close_timeout, hurry=hurry)
-        if hurry or patience < self._close_timeout:
+        in_all = patience if hurry else self._peer.patience(math.inf)
+        if in_all < math.inf:
             now = anyio.current_time()
-            self._interrupt_by = min(self._interrupt_by, now + patience / 2)
-            self._end_by = min(self._end_by, now + patience)
+            self._interrupt_by = now + in_all / 2
+            self._end_by = min(self._end_by, now + in_all)
             if self._patience is not None:
                 self._patience.deadline = min(self._patience.deadline, self._end_by)
 

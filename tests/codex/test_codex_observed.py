@@ -228,6 +228,17 @@ def test_a_turn_that_is_ended_twice_counts_once() -> None:
     assert [type(event) for event in events] == [TurnEnded]
 
 
+def test_of_turns_that_are_over_the_last_thousand_are_remembered() -> None:
+    watch = CodexWatch()
+
+    def end(number: int) -> int:
+        params = {"threadId": "t", "turn": {"id": str(number), "status": "completed"}}
+        return len(watch.heard(decode_message(json.dumps({"method": "turn/completed", "params": params}).encode())))
+
+    assert sum(end(number) for number in range(1001)) == 1001
+    assert (end(1000), end(1), end(0)) == (0, 0, 1)
+
+
 def test_the_last_thread_is_that_of_the_last_message_that_has_one() -> None:
     watch, seen = CodexWatch(), []
     for params in (b'{"threadId":"one"}', b"{}", b'{"threadId":"two"}', b'{"threadId":""}'):

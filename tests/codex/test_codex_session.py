@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import json
 import logging
@@ -1249,6 +1250,67 @@ async def test_a_close_in_haste_gives_a_codex_that_never_ends_a_part_of_the_time
         report = await session.aclose(hurry=True)
         took = round(anyio.current_time() - began, 3)
     assert (took, report.interrupted_turns, report.lost_turns, report.ended_by_itself) == (seconds, ("U",), ("U",), False)
+
+
+@virtual_time
+async def test_a_close_in_haste_with_less_time_than_haste_takes_that_time() -> None:
+    async with acting(Codex.begin) as (session, codex):
+        await begun(session, codex)
+        began = anyio.current_time()
+        await session.aclose(timeout=0.2, hurry=True)
+        assert round(anyio.current_time() - began, 3) == 0.2
+
+
+@virtual_time
+@pytest.mark.parametrize(("timeout", "seconds"), [(0.5, 1.0), (0.6, 1.2), (1.0, 1.2), (5.0, 1.2)])
+async def test_each_step_of_a_close_takes_its_timeout_and_all_of_them_a_part_of_the_time_for_closing(
+    timeout: float, seconds: float
+) -> None:
+    async with acting(Codex.begin, close_timeout=2.0) as (session, codex):
+        await begun(session, codex)
+        began = anyio.current_time()
+        await session.aclose(timeout=timeout)
+        assert round(anyio.current_time() - began, 3) == seconds
+
+
+@virtual_time
+async def test_a_second_close_in_haste_does_not_give_more_time_than_the_first() -> None:
+    async with acting(Codex.begin) as (session, codex):
+        await begun(session, codex)
+        began = anyio.current_time()
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(functools.partial(session.aclose, hurry=True))
+                await anyio.sleep(0.2)
+        assert round(anyio.current_time() - began, 3) == 0.6
+
+
+@virtual_time
+@pytest.mark.parametrize(("close_timeout", "seconds"), [(None, 10.0), (2.0, 1.2)])
+async def test_leaving_the_block_gives_a_codex_that_never_ends_five_seconds_for_each_step(
+    close_timeout: float | None, seconds: float
+) -> None:
+    began: list[float] = []
+
+    async def turn(codex: Codex) -> None:
+        await codex.begin()
+        await codex.turn()
+        await anyio.sleep_forever()
+
+    connectable = MemoryConnectable(capacity=2**20)
+
+    async def act() -> None:
+        await turn(Codex(await connectable.accept()))
+
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(act)
+            async with CodexSession(StreamTransport(connectable), close_timeout=close_timeout) as session:
+                await session.send("Hello")
+                began.append(anyio.current_time())
+            took = round(anyio.current_time() - began[0], 3)
+            tasks.cancel_scope.cancel()
+    assert took == seconds
 
 
 @virtual_time
