@@ -1274,6 +1274,24 @@ async def test_each_step_of_a_close_takes_its_timeout_and_all_of_them_a_part_of_
 
 
 @virtual_time
+async def test_a_codex_that_answers_no_interrupt_has_time_to_end_with_its_input_in_haste() -> None:
+    async def part(codex: Codex) -> None:
+        await codex.begin()
+        await codex.turn()
+        with pytest.raises(anyio.EndOfStream):
+            while True:
+                await codex.hear()
+        await anyio.sleep(0.2)
+        await codex.stream.aclose()
+
+    async with acting(part) as (session, _):
+        await session.send("Hello")
+        began = anyio.current_time()
+        report = await session.aclose(hurry=True)
+        assert (report.ended_by_itself, round(anyio.current_time() - began, 3)) == (True, 0.5)
+
+
+@virtual_time
 async def test_a_second_close_in_haste_does_not_give_more_time_than_the_first() -> None:
     async with acting(Codex.begin) as (session, codex):
         await begun(session, codex)
