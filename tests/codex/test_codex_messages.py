@@ -158,6 +158,28 @@ def test_a_message_whose_line_is_no_object_says_what_its_fields_say(raw: bytes) 
     assert message.to_dict() == {"method": "thread/closed", "params": {"threadId": "T"}}
 
 
+KINDS: dict[str, type[Any]] = {
+    '{"id": 1, "result": {}}': codex.CodexAnswer,
+    '{"id": 1, "result": null}': codex.CodexAnswer,
+    '{"id": 1, "error": {"code": 1, "message": "no"}}': codex.CodexAnswer,
+    '{"id": 1, "type": "turn.started"}': codex.ExecEvent,
+    '{"type": "error", "result": {}}': codex.ExecEvent,
+    '{"id": 1}': UnknownMessage,
+    '{"result": {}}': UnknownMessage,
+    '{"error": {}}': UnknownMessage,
+    '{"type": "errors"}': UnknownMessage,
+    '{"type": 5}': UnknownMessage,
+    '{"method": 5, "id": 1}': UnknownMessage,
+}
+
+
+@pytest.mark.parametrize("line", KINDS)
+def test_the_members_of_a_line_say_what_it_is(line: str) -> None:
+    message = decode_message(line.encode())
+    assert type(message) is KINDS[line]
+    assert message.to_dict() == json.loads(line)
+
+
 @pytest.mark.parametrize("params", ["null", "[]", "{}", '{"threadId": 5}'])
 def test_an_unknown_method_may_have_any_params(params: str) -> None:
     told = decode_message(f'{{"method": "brand/new", "params": {params}}}'.encode())
