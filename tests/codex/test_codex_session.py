@@ -327,6 +327,24 @@ async def test_a_turn_that_comes_with_the_answer_to_its_prompt_has_its_messages_
 INPUTS = [{"type": "text", "text": "Look", "text_elements": []}, {"type": "localImage", "path": "/x.png"}]
 
 
+async def test_the_fields_of_the_session_are_those_of_each_thread_and_its_own_win() -> None:
+    async with connected(thread={"cwd": "/here", "model": "one"}) as (session, codex):
+        assert codex.heard[-1]["params"] == {"cwd": "/here", "model": "one"}
+        for method, call, params in (
+            ("thread/start", functools.partial(session.start_thread, model="two"), {"cwd": "/here", "model": "two"}),
+            (
+                "thread/resume",
+                functools.partial(session.resume_thread, "old", model="two"),
+                {"threadId": "old", "excludeTurns": True, "cwd": "/here", "model": "two"},
+            ),
+            ("thread/fork", functools.partial(session.fork, model="two"), {"threadId": "T", "excludeTurns": True, "model": "two"}),
+        ):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call)
+                asked = await codex.answer({"thread": {"id": "N"}}, method=method)
+            assert asked["params"] == params
+
+
 async def test_a_prompt_may_be_a_list_of_inputs_and_have_more_fields() -> None:
     async with connected() as (session, codex):
         kept: list[CodexTurn] = []
