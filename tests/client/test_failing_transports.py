@@ -11,7 +11,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 import pytest
-from peers import ForeignTransport, in_time, permission, result
+from peers import ForeignTransport, answer_to, in_time, permission, result
 
 from claude_transport import (
     Allow,
@@ -364,3 +364,26 @@ async def test_a_peer_whose_transport_raises_in_close_logs_it_once(caplog: pytes
     async with JSONRPCPeer(wrapper):
         pass
     assert logged(caplog) == [wrapper.error]
+
+
+@pytest.mark.parametrize("error", [Defect("a defect in find_cli_version"), CLIConnectionError("it has gone")])
+async def test_a_transport_that_cannot_find_the_version_fails_the_start_with_the_cause(error: Exception) -> None:
+    async def fails(*, said: str | None) -> str | None:
+        raise error
+
+    class Unversioned(TransportWrapper):
+        def attach(self, client: Client) -> SessionTerms:
+            return msgspec.structs.replace(super().attach(client), find_cli_version=fails)
+
+    def answer(frame: dict[str, Any]) -> None:
+        transport.say(answer_to(frame, claude_code_version="2.1.330"))
+
+    transport = ForeignTransport(answers=False, on_write=answer)
+    with pytest.raises((ConnectionLost, CLIConnectionError)) as caught:
+        await in_time(Query(Unversioned(transport)).start())
+    assert transport.calls[-1] == "close"
+    if isinstance(error, Defect):
+        assert (type(caught.value), caught.value.code, caught.value.__cause__) == (ConnectionLost, "transport.failed", error)
+        assert str(caught.value).startswith("the find_cli_version of the transport failed: Defect('a defect in find_cli_version')")
+    else:
+        assert (type(caught.value), str(caught.value)) == (CLIConnectionError, str(error))
