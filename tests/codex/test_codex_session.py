@@ -341,8 +341,7 @@ async def test_the_fields_of_the_session_are_those_of_each_thread_and_its_own_wi
         ):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(call)
-                asked = await codex.answer({"thread": {"id": "N"}}, method=method)
-            assert asked["params"] == params
+                assert (await codex.answer({"thread": {"id": "N"}}, method=method))["params"] == params
 
 
 async def test_a_prompt_may_be_a_list_of_inputs_and_have_more_fields() -> None:
