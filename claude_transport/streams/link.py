@@ -109,7 +109,8 @@ class LinkConnectable(ByteStreamConnectable):
         token: the secret that the server asks for. It is sent in the first line, and never shown in an error or a log.
         options: options of the process that the server is asked to start, as JSON values.
         heartbeat: seconds of silence after which the peer is pinged; after twice as many the connection counts as lost.
-        backoff: delays between attempts to reconnect after a cut. Attempts go on for as long as the server's lease.
+        backoff: delays between attempts to reconnect after a cut.
+        reconnect_timeout: seconds from a cut until it is given up. By default, and at most, the server's lease.
         window: bytes that the server may send before they are read.
         replay_bytes: bytes of input that are kept until the process has them. `send()` waits while all of them are in use.
         connect_timeout: seconds for each attempt to connect, with its handshake.
@@ -124,6 +125,7 @@ class LinkConnectable(ByteStreamConnectable):
         options: Mapping[str, Any] | None = None,
         heartbeat: float = DEFAULT_HEARTBEAT,
         backoff: Backoff = DEFAULT_LINK_BACKOFF,
+        reconnect_timeout: float | None = None,
         window: int = DEFAULT_WINDOW_BYTES,
         replay_bytes: int = DEFAULT_REPLAY_BYTES,
         connect_timeout: float = DEFAULT_CONNECT_TIMEOUT,
@@ -137,6 +139,7 @@ class LinkConnectable(ByteStreamConnectable):
         self._trace: dict[str, str] = {}
         self._heartbeat = heartbeat
         self._backoff = backoff
+        self._reconnect_timeout = reconnect_timeout
         self._window = window
         self._replay_bytes = replay_bytes
         self._connect_timeout = connect_timeout
@@ -168,6 +171,7 @@ class LinkConnectable(ByteStreamConnectable):
             connection,
             dialler=dialler,
             heartbeat=self._heartbeat,
+            reconnect_timeout=self._reconnect_timeout,
             close_timeout=self._close_timeout,
             confidential={"token": self._token, "options": self._options},
         )
@@ -177,7 +181,7 @@ class LinkStream(ByteStream):
     """Bytes to and from a far process.
 
     After the last byte, `receive()` raises `EndOfStream` when the process ended well and `ProcessError` when it did not. It raises
-    `ConnectionLost` when the server could not be reached again within its lease, and when the process ended well without
+    `ConnectionLost` when the server could not be reached again in time, and when the process ended well without
     all of its input.
     """
 
@@ -188,6 +192,7 @@ class LinkStream(ByteStream):
         *,
         dialler: _Dialler,
         heartbeat: float,
+        reconnect_timeout: float | None,
         close_timeout: float,
         confidential: object,
     ) -> None:
@@ -195,7 +200,8 @@ class LinkStream(ByteStream):
         self._dialler = dialler
         self._confidential = confidential  # the far process may repeat it on standard error
         self._session = connection.welcome.session
-        self._lease = connection.welcome.lease
+        lease = connection.welcome.lease  # after it the server has ended the session
+        self._patience = lease if reconnect_timeout is None else min(lease, reconnect_timeout)
         self._connection = connection
         self._close_timeout = close_timeout
         self._inbox = LinkInbox()
@@ -291,7 +297,7 @@ class LinkStream(ByteStream):
                 if self._done:
                     return
                 logger.info("the link was cut (%s); reconnecting", printable(cause or "closed by the other side"))
-                self._connection = await self._dialler.redial(self._end, session=self._session, lease=self._lease)
+                self._connection = await self._dialler.redial(self._end, session=self._session, patience=self._patience)
         except ClaudeTransportError as exc:
             self._finish(exc)
 
@@ -614,15 +620,15 @@ class _Dialler:
             raise
         return connection
 
-    async def redial(self, end: LinkEnd, *, session: str, lease: float) -> _Connection:
-        """Return a connection that continues `session`. Tries again and again for `lease` seconds.
+    async def redial(self, end: LinkEnd, *, session: str, patience: float) -> _Connection:
+        """Return a connection that continues `session`. Tries again and again for `patience` seconds.
 
         Raises:
             AuthenticationError: the token is not accepted any more.
-            ConnectionLost: the lease has run out, the session is gone, or trying again cannot help.
+            ConnectionLost: the time is over, the session is gone, or trying again cannot help.
             ReplayGap, ProtocolError: as `dial()`.
         """
-        deadline = anyio.current_time() + lease
+        deadline = anyio.current_time() + patience
         progress = (end.received, end.acknowledged)
         if progress != self._progress:
             self._progress = progress
@@ -641,7 +647,7 @@ class _Dialler:
                     raise ConnectionLost(f"the connection was cut, and cannot be made again: {exc}") from exc
                 logger.info("reconnecting the link failed; trying again: %s", printable(exc))
                 if anyio.current_time() >= deadline:
-                    raise ConnectionLost(f"the connection was cut, and could not be made again within {lease:g} s: {exc}") from exc
+                    raise ConnectionLost(f"the connection was cut, and could not be made again within {patience:g} s: {exc}") from exc
             delay = next(self._delays)
 
 

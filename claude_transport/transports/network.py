@@ -51,6 +51,8 @@ class NetworkTransport(StreamTransport):
             default is sent, or a mapping of its fields to JSON values. The gateway refuses a field that it does not let clients choose.
         resume: speak the link protocol; False for a plain server.
         heartbeat: seconds of silence until the server is asked whether it is alive. Only with `resume`; TCP watches plain connections.
+        reconnect_timeout: seconds from a cut until the connection is given up with `ConnectionLost`. By default, and at most, the time for
+            which the gateway keeps the session, usually 60. Only with `resume`.
         compression: `"zstd"` on tcp, tls and unix, `"deflate"` on ws and wss. The gateway detects it.
         max_line_bytes: the most bytes of a line. A longer line is left out and reported to a `Query` as an `OversizedMessage`; the next
             line is read as usual.
@@ -74,6 +76,7 @@ class NetworkTransport(StreamTransport):
         options: ClaudeOptions | Mapping[str, Any] | None = None,
         resume: bool = True,
         heartbeat: float | None = None,
+        reconnect_timeout: float | None = None,
         compression: Literal["zstd", "deflate"] | None = None,
         max_line_bytes: int = DEFAULT_MAX_LINE_BYTES,
         connect_timeout: float = DEFAULT_CONNECT_TIMEOUT,
@@ -86,6 +89,11 @@ class NetworkTransport(StreamTransport):
         check_bounds(max_line_bytes=max_line_bytes, connect_timeout=connect_timeout, close_timeout=close_timeout)
         if heartbeat is not None and not resume:
             raise ConfigurationError("heartbeat needs resume=True: a plain connection has no heartbeats", option="heartbeat")
+        if reconnect_timeout is not None:
+            check_bounds(reconnect_timeout=reconnect_timeout)
+            if not resume:
+                message = "reconnect_timeout needs resume=True: a plain connection is not made again"
+                raise ConfigurationError(message, option="reconnect_timeout")
         opener = _opener(url, self._address, token=token, ssl_context=ssl_context, compression=compression, timeout=connect_timeout)
         self._link: LinkConnectable | None = None
         self._greeting: _Greeting | None = None
@@ -96,6 +104,7 @@ class NetworkTransport(StreamTransport):
                 token=token,
                 options=chosen,
                 heartbeat=DEFAULT_HEARTBEAT if heartbeat is None else heartbeat,
+                reconnect_timeout=reconnect_timeout,
                 connect_timeout=connect_timeout,
                 close_timeout=close_timeout,
             )

@@ -361,6 +361,22 @@ async def test_attempts_to_come_back_are_made_for_as_long_as_the_lease_and_ever_
 
 
 @virtual_time
+@pytest.mark.parametrize(("reconnect_timeout", "waited"), [(4, 4), (0.5, 0.5), (900, 300), (None, 300)])
+async def test_a_client_that_waits_less_than_the_lease_says_so_and_never_waits_longer_than_it(
+    reconnect_timeout: float | None, waited: float
+) -> None:
+    door = Door()
+    options: dict[str, Any] = {"backoff": DEFAULT_LINK_BACKOFF, "reconnect_timeout": reconnect_timeout}
+    async with linked(door, peer=LinkPeer(lease=300), timeout=3600, **options) as (transport, peer):
+        before = anyio.current_time()
+        door.shut = True
+        peer.cut()
+        with pytest.raises(ConnectionLost, match=f"could not be made again within {waited:g} s"):
+            await read_all(transport)
+        assert anyio.current_time() - before == pytest.approx(waited)
+
+
+@virtual_time
 async def test_a_connection_that_fell_silent_is_given_up_after_two_heartbeats() -> None:
     door = Door()
     async with linked(door, timeout=3600) as (transport, peer):

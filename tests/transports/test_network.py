@@ -414,6 +414,9 @@ async def test_nothing_can_be_said_before_connecting() -> None:
         ("wss://claude.example", {"token": "två ord"}, "token"),
         ("tcp://claude.example:1", {"resume": False, "heartbeat": 5.0}, "heartbeat"),
         ("tcp://claude.example:1", {"heartbeat": 0.0}, "heartbeat"),
+        ("tcp://claude.example:1", {"resume": False, "reconnect_timeout": 5.0}, "reconnect_timeout"),
+        ("tcp://claude.example:1", {"reconnect_timeout": -1.0}, "reconnect_timeout"),
+        ("tcp://claude.example:1", {"reconnect_timeout": "5"}, "reconnect_timeout"),
         ("tcp://claude.example:1", {"options": {"model": object()}}, "options"),
     ],
 )
@@ -464,6 +467,18 @@ async def test_reconnecting_tells_the_gateway_the_same_again(tcp_server: Server)
     ] * 2
 
 
+@pytest.mark.parametrize("make", [NetworkTransport, open_transport])
+async def test_a_gateway_that_does_not_come_back_is_waited_for_as_long_as_the_caller_says(tcp_server: Server, make: Any) -> None:
+    peer = LinkPeer(lease=3600)
+    with anyio.fail_after(30):
+        async with tcp_server.serving(peer.serve) as url:
+            transport = make(url, reconnect_timeout=0.05)
+            await transport.connect()
+        with pytest.raises(ConnectionLost, match="could not be made again within 0.05 s"):
+            await read_all(transport)
+        await transport.close()
+
+
 # --------------------------------------------------------------------------------------------------------- by what is given
 
 
@@ -478,11 +493,17 @@ def test_a_url_opens_a_network_transport_and_options_a_process() -> None:
     assert isinstance(open_transport(), SubprocessTransport)
 
 
-@pytest.mark.parametrize("arguments", [{"token": TOKEN}, {"ssl_context": ssl.create_default_context()}])
+@pytest.mark.parametrize("arguments", [{"token": TOKEN}, {"ssl_context": ssl.create_default_context()}, {"reconnect_timeout": 5.0}])
 def test_who_we_are_is_not_for_a_process_of_our_own(arguments: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError) as caught:
         open_transport(ClaudeOptions(), **arguments)
     assert caught.value.option == next(iter(arguments))
+
+
+def test_a_fleet_has_times_of_its_own() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        open_transport("redis://claude.example", reconnect_timeout=5.0)
+    assert caught.value.option == "reconnect_timeout"
 
 
 def test_what_is_no_url_is_said_to_be_none() -> None:
