@@ -75,9 +75,8 @@ ENDINGS: Mapping[str, str] = {
     "client": "the client closed the session",
     "lease": "the client did not come back in time",
     "failed": "an error on the way",
-    "drained": "the gateway ended",
 }
-"""The reasons for which a gateway ends a session, besides its refusals."""
+"""The reasons for which a gateway ends a session, besides its refusals and its own end (`closed_by_server`)."""
 
 MEANINGS: Mapping[str, str] = {
     "bridge.host_gone": "The program whose tools a bridge forwards has ended.",
@@ -99,6 +98,7 @@ MEANINGS: Mapping[str, str] = {
     "connect.tls_untrusted": "The certificate of the server is not trusted for this address.",
     "connect.unresolved": "The name of the host has no address.",
     "connect.version": "The server speaks a version of the link protocol that this library does not know.",
+    "connection.closed_by_server": "The gateway ended, and closed its sessions before. Resume the session at another gateway.",
     "connection.input_lost": "The remote process ended well, but did not get everything that was sent.",
     "doctor.other_api": "The tested claude did not call the API of the checkup, because managed settings send it elsewhere.",
     "exec.cli.permission_denied": "The permissions did not allow what the run needed, or root asked to bypass them.",

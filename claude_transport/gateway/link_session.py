@@ -24,6 +24,7 @@ from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.printable import redacted_tail
 from claude_transport.protocol.framing import LineBlock
 from claude_transport.protocol.link import (
+    CLOSED_BY_SERVER,
     LINK_VERSION,
     Bye,
     Data,
@@ -46,6 +47,11 @@ _TAIL_CHARS: Final = 2**15
 
 _FAREWELL: Final = 2.0
 """Seconds to wait, at the end of a session, for the client to receive what is left: output, the exit status, the goodbye frame."""
+
+_GATEWAY_ENDS: Final = {"closed", "drained"}
+"""The reasons of sessions that end because the gateway does, and not their process."""
+
+_GATEWAY_ENDED: Final = "the gateway has closed the session, because it ends"
 
 _LAST_WRITE: Final = 1.0
 """Seconds for input that the client sent before its goodbye to reach the process. The process may have stopped reading."""
@@ -153,7 +159,9 @@ class LinkSession(Session):
                 self._end.send(truncated.bytes_tail)  # the bytes after the last newline
         except ClaudeTransportError as exc:
             error = self._unwritten or f"reading from the process failed on the gateway ({type(exc).__name__})"
-            self.log(logging.WARNING, "process_failed", f"reading from its process failed ({type(exc).__name__})")
+            if self.ended not in _GATEWAY_ENDS:
+                self.log(logging.WARNING, "process_failed", f"reading from its process failed ({type(exc).__name__})")
+        closed = self.ended in _GATEWAY_ENDS
         self.activity.rest()
         await self.transport.close()
         info = self.transport.info
@@ -163,7 +171,8 @@ class LinkSession(Session):
             signal=info.signal,
             killed=info.killed,
             stderr_tail=redacted_tail(info.stderr_tail, redactor_for(self.transport).text, at_most=_TAIL_CHARS) if info.stderr_tail else "",
-            error=error or self._unwritten,
+            error=_GATEWAY_ENDED if closed else error or self._unwritten,
+            code=CLOSED_BY_SERVER if closed else "",
         )
         self._carrier.wake()
 
@@ -256,7 +265,10 @@ class LinkSession(Session):
 
     async def _say_goodbye(self) -> None:
         """Tell a connected client that the session is over. Wait at most 2 seconds until it disconnects, then end the connection."""
-        self._end.bye(code=self.ended or "", reason=f"the session has ended ({self.ended})")
+        if self.ended in _GATEWAY_ENDS:
+            self._end.bye(code=CLOSED_BY_SERVER, reason=_GATEWAY_ENDED)
+        else:
+            self._end.bye(code=self.ended or "", reason=f"the session has ended ({self.ended})")
         self._said_goodbye = True
         self._carrier.finish()
         with anyio.move_on_after(_FAREWELL, shield=True):

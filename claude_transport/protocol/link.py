@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -107,6 +107,10 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 return CLIConnectionError(text, retryable=self.retryable, reason=self.text)
 
 
+CLOSED_BY_SERVER: Final = "closed_by_server"
+"""The `code` of an end that the server caused because it ends itself: the client may go on at another server."""
+
+
 class Bye(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The link is closed for good. A client asks for the end of the process; a server ends the session and gives the `reason`."""
 
@@ -118,7 +122,7 @@ class ProcessEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How the process ended. It comes after position `after` and counts as one position.
 
     `accepted` is the position up to which the process got the client's data. `error` is set when neither exit code nor signal says what
-    went wrong.
+    went wrong. `code` is set when the server has ended the process, and says why: `CLOSED_BY_SERVER`.
     """
 
     after: int
@@ -128,6 +132,7 @@ class ProcessEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     killed: bool = False
     stderr_tail: str = ""
     error: str | None = None
+    code: str = ""
 
     @property
     def failed(self) -> bool:
@@ -403,6 +408,7 @@ class LinkEnd:
         killed: bool = False,
         stderr_tail: str = "",
         error: str | None = None,
+        code: str = "",
     ) -> None:
         """Append the end of the process, after its last byte. Only the first call counts.
 
@@ -417,6 +423,7 @@ class LinkEnd:
                 killed=killed,
                 stderr_tail=stderr_tail,
                 error=error,
+                code=code,
             )
             self._outgoing.put_end(_fitting(end))
             self._stage = _STAGES[ProcessEnd]

@@ -39,6 +39,7 @@ from claude_transport.errors import (
 from claude_transport.loggers import logger_for
 from claude_transport.printable import last_lines, printable, redacted_tail
 from claude_transport.protocol.link import (
+    CLOSED_BY_SERVER,
     DEFAULT_HEARTBEAT,
     DEFAULT_REPLAY_BYTES,
     DEFAULT_WINDOW_BYTES,
@@ -327,8 +328,7 @@ class LinkStream(ByteStream):
             case ProcessEnd():
                 self._process_ended(event)
             case Bye(code=code, reason=reason):
-                named = f"connection.{code}" if _CODE.fullmatch(code) else None
-                self._leave(ConnectionLost(reason or "the other side has closed the session", code=named, reason=reason))
+                self._leave(_closed_by_server(code, reason))
             case Refusal():
                 self._leave(event.to_error())
 
@@ -343,6 +343,8 @@ class LinkStream(ByteStream):
 
     def _how_it_ended(self, end: ProcessEnd) -> Exception:
         """Return the exception for the reader."""
+        if end.code:  # the server has ended the process, so its exit code says nothing about the session
+            return _closed_by_server(end.code, end.error or "")
         if end.exit_code or end.signal is not None:
             how = f"exit code {end.exit_code}" if end.signal is None else f"signal {end.signal}"
             error = ProcessError(
@@ -394,6 +396,14 @@ class LinkStream(ByteStream):
         if address is not None:
             attributes[StreamAttribute.address] = lambda: address
         return attributes
+
+
+def _closed_by_server(code: str, reason: str) -> ConnectionLost:
+    """Return the error for a session that the server has ended, for the reason `code`."""
+    message = reason or "the other side has closed the session"
+    if code == CLOSED_BY_SERVER:
+        return ConnectionLost(message, code="connection.closed_by_server", retryable=True, reason=reason)
+    return ConnectionLost(message, code=f"connection.{code}" if _CODE.fullmatch(code) else None, reason=reason)
 
 
 class LinkCarrier:

@@ -142,6 +142,23 @@ async def test_the_end_of_the_process_reaches_the_client_after_its_last_line() -
         await stage.until(sessions=0)
 
 
+@pytest.mark.parametrize("ending", ["aclose", "drain"])
+async def test_a_client_learns_that_the_gateway_ended_its_session(ending: str) -> None:
+    async with rehearsal() as stage:
+        client = await stage.link()
+        process = await stage.processes.next()
+        await process.say(b'{"n":1}')
+        assert await client.hear_line() == b'{"n":1}'
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(getattr(stage.gateway, ending))
+            end = await client.hear_frame(ProcessEnd)
+            await client.frame(Ack(end.after + 1))
+            bye = await client.hear_frame(Bye)
+            await client.stream.aclose()
+    assert end == ProcessEnd(after=8, code="closed_by_server", error="the gateway has closed the session, because it ends")
+    assert bye == Bye(code="closed_by_server", reason="the gateway has closed the session, because it ends")
+
+
 async def test_a_process_that_broke_off_is_told_from_one_that_ended() -> None:
     async with rehearsal() as stage:
         client = await stage.link()

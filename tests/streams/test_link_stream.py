@@ -387,6 +387,15 @@ async def test_a_connection_that_fell_silent_is_given_up_after_two_heartbeats() 
         assert anyio.current_time() - before == pytest.approx(30)
 
 
+async def test_a_goodbye_of_a_server_that_ends_is_worth_another_attempt() -> None:
+    async with linked(Door()) as (transport, peer):
+        peer.end.bye(code="closed_by_server", reason="the server ends")
+        await peer.send(line(0) + b"\n")
+        with pytest.raises(ConnectionLost) as caught:
+            await read_all(transport)
+    assert (caught.value.code, caught.value.retryable, str(caught.value)) == ("connection.closed_by_server", True, "the server ends")
+
+
 # Connecting.
 
 

@@ -474,7 +474,7 @@ async def test_a_gateway_that_does_not_come_back_is_waited_for_as_long_as_the_ca
         async with tcp_server.serving(peer.serve) as url:
             transport = make(url, reconnect_timeout=0.05)
             await transport.connect()
-        with pytest.raises(ConnectionLost, match="could not be made again within 0.05 s"):
+        with pytest.raises(ConnectionLost, match=r"could not be made again within 0\.05 s"):
             await read_all(transport)
         await transport.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Literal
 import anyio
 import pytest
 
-from claude_transport import AuthenticationError, ClaudeOptions, ConfigurationError, NetworkTransport, Query
+from claude_transport import AuthenticationError, ClaudeOptions, ConfigurationError, ConnectionLost, NetworkTransport, Query
 from claude_transport.gateway.door import GatewayLimits
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.testing import FakeClaude, Scenario
@@ -67,6 +68,24 @@ async def test_a_gateway_that_does_not_know_us_is_an_authentication_error_with_i
                 await anext(aiter(transport.read_messages()))
     assert str(caught.value).startswith(f"{transport.info.address}: ")
     assert caught.value.retryable is False
+
+
+@pytest.mark.parametrize("status", [0, 3])
+@pytest.mark.parametrize("ending", ["aclose", "drain"])
+async def test_a_gateway_that_ends_is_told_from_a_process_that_failed(ending: str, status: int) -> None:
+    program = f"import sys; print('{{}}', flush=True); sys.stdin.read(); sys.exit({status})"
+    gateway = Gateway(command=[sys.executable, "-c", program], listen=["tcp://127.0.0.1:0"])
+    with anyio.fail_after(30):
+        async with gateway as served, NetworkTransport(served.urls[0]) as transport:
+            lines = transport.read_lines()
+            assert await anext(lines) == [b"{}"]
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(getattr(served, ending))
+                with pytest.raises(ConnectionLost) as caught:
+                    await anext(lines)
+            assert transport.info.exit_code == status
+    assert (type(caught.value), caught.value.code, caught.value.retryable) == (ConnectionLost, "connection.closed_by_server", True)
+    assert str(caught.value) == "the gateway has closed the session, because it ends"
 
 
 @pytest.mark.parametrize("resume", [False, True])
