@@ -13,7 +13,7 @@ import logging
 import traceback
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
-from typing import Any, ParamSpec, Self
+from typing import Any, NoReturn, ParamSpec, Self
 
 import anyio
 import msgspec
@@ -89,8 +89,15 @@ class TransportWrapper(Transport):
 
     @property
     def transport(self) -> TransportLike:
-        """The wrapped transport, as it was given."""
+        """The wrapped transport, as it was given. It cannot be replaced: a transport connects once, and its reader and writers keep it."""
         return self._transport
+
+    @transport.setter
+    def transport(self, transport: object) -> NoReturn:
+        raise UsageError(
+            f"{type(self).__name__}.transport cannot be replaced. To go on over another transport, use FailoverTransport([make_a, make_b]) "
+            "or RetryingTransport(transport, make_transport=…)"
+        )
 
     async def connect(self) -> None:
         """Connect the wrapped transport. Its errors pass unchanged."""

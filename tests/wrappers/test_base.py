@@ -10,7 +10,7 @@ import anyio.lowlevel
 import pytest
 
 from claude_transport.client.query import Query
-from claude_transport.errors import ProcessError, TransportClosed
+from claude_transport.errors import ProcessError, TransportClosed, UsageError
 from claude_transport.protocol.envelope import DecodeFailure
 from claude_transport.testing.conformance import run_conformance
 from claude_transport.testing.conformance.media import lockstep, memory, subprocess, wrapped
@@ -334,3 +334,15 @@ async def test_what_a_cancelled_wrapper_had_taken_comes_also_when_it_is_idle_by_
     wrapper.go_on.set()
     assert len([line async for batch in wrapper.read_lines() for line in batch]) == 2
     await wrapper.close()
+
+
+def test_the_transport_inside_is_not_replaced_by_assigning_to_it() -> None:
+    inside = MockTransport()
+    wrapper = TransportWrapper(inside)
+    with pytest.raises(UsageError) as caught:
+        wrapper.transport = MockTransport()
+    assert str(caught.value) == (
+        "TransportWrapper.transport cannot be replaced. To go on over another transport, use FailoverTransport([make_a, make_b]) "
+        "or RetryingTransport(transport, make_transport=…)"
+    )
+    assert wrapper.transport is inside
