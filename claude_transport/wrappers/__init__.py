@@ -8,7 +8,8 @@ Look on: `LoggingTransport` logs, `TracingTransport` makes OpenTelemetry spans, 
 Count: `MetricsTransport` counts into `Metrics`. `MetricsRegistry` adds up many transports. `MetricsSnapshot` is the counts at one moment,
     with `ModelCounts`, `TokenCounts` and `Timing`. `prometheus_text` writes a snapshot as Prometheus text.
 Change: `RetryingTransport` connects in several attempts, makes the next transport, and reports each `RetryAttempt`. `WriteUncertain` says
-    that a write may have arrived. `FaultyTransport` injects the faults of `claude_transport.wrappers.faults`.
+    that a write may have arrived. `FailoverTransport` connects the first of several transports that can be connected, and raises
+    `AllTransportsFailed` when none can. `FaultyTransport` injects the faults of `claude_transport.wrappers.faults`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "protocol.peek": "Peek peek",
         "wrappers.base": "LineWrapper ObservingWrapper TransportWrapper",
+        "wrappers.failover": "AllTransportsFailed FailoverTransport",
         "wrappers.faulty": "FaultyTransport",
         "wrappers.logging": "LoggingTransport",
         "wrappers.metrics": "Metrics MetricsRegistry MetricsTransport",

@@ -6,6 +6,8 @@ from claude_transport.protocol.peek import peek as peek
 from claude_transport.wrappers.base import LineWrapper as LineWrapper
 from claude_transport.wrappers.base import ObservingWrapper as ObservingWrapper
 from claude_transport.wrappers.base import TransportWrapper as TransportWrapper
+from claude_transport.wrappers.failover import AllTransportsFailed as AllTransportsFailed
+from claude_transport.wrappers.failover import FailoverTransport as FailoverTransport
 from claude_transport.wrappers.faulty import FaultyTransport as FaultyTransport
 from claude_transport.wrappers.logging import LoggingTransport as LoggingTransport
 from claude_transport.wrappers.metrics import Metrics as Metrics
@@ -29,7 +31,9 @@ from claude_transport.wrappers.stateful import TransportState as TransportState
 from claude_transport.wrappers.tracing import TracingTransport as TracingTransport
 
 __all__ = [
+    "AllTransportsFailed",
     "ConnectionState",
+    "FailoverTransport",
     "FaultyTransport",
     "LineWrapper",
     "LoggingTransport",

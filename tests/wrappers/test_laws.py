@@ -43,6 +43,7 @@ from claude_transport.transport import Client, SessionTerms, Transport, Transpor
 from claude_transport.transports.mock import MockTransport
 from claude_transport.transports.stream import StreamTransport
 from claude_transport.wrappers.base import ObservingWrapper, TransportWrapper
+from claude_transport.wrappers.failover import FailoverTransport
 from claude_transport.wrappers.faulty import FaultyTransport
 from claude_transport.wrappers.logging import LoggingTransport
 from claude_transport.wrappers.metrics import Metrics, MetricsRegistry, MetricsTransport
@@ -81,6 +82,7 @@ async def no_time(_seconds: float) -> None:
 
 # How each is made when it is at work; what is not listed takes nothing but a transport.
 AT_WORK: dict[str, Any] = {
+    "FailoverTransport": lambda transport: FailoverTransport([lambda _session_id: transport]),
     "FaultyTransport": media.without_faults,
     "LoggingTransport": media.logged,
     "RecordingTransport": record,
@@ -114,6 +116,7 @@ EACH = pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS)
 
 IDLE: dict[str, Wrap] = {
     "TransportWrapper": TransportWrapper,
+    "FailoverTransport": AT_WORK["FailoverTransport"],
     "FaultyTransport": lambda transport: FaultyTransport(transport, ()),
     "LoggingTransport": LoggingTransport,
     "StatefulTransport": StatefulTransport,
