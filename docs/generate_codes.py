@@ -19,6 +19,7 @@ from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.protocol.diagnosis import ReportedFailure
 from claude_transport.protocol.expectation import ExpectationFailed
 from claude_transport.testing.tape_shelf import TapeMissing
+from claude_transport.wrappers.failover import AllTransportsFailed
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -147,7 +148,7 @@ MEANINGS: Mapping[str, str] = {
 NAMED = {"_TIMEOUT_CODE": "exec.cli.timeout"}
 """Constants that are used in place of a code."""
 
-OTHER_CLASSES: tuple[type[errors.ClaudeTransportError], ...] = (TurnedAway, ExpectationFailed, TapeMissing)
+OTHER_CLASSES: tuple[type[errors.ClaudeTransportError], ...] = (AllTransportsFailed, TurnedAway, ExpectationFailed, TapeMissing)
 """Errors outside of the public tree that have a code of their own."""
 
 

@@ -82,7 +82,7 @@ async def no_time(_seconds: float) -> None:
 
 # How each is made when it is at work; what is not listed takes nothing but a transport.
 AT_WORK: dict[str, Any] = {
-    "FailoverTransport": lambda transport: FailoverTransport([lambda _session_id: transport]),
+    "FailoverTransport": media.only_one,
     "FaultyTransport": media.without_faults,
     "LoggingTransport": media.logged,
     "RecordingTransport": record,
@@ -116,7 +116,7 @@ EACH = pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS)
 
 IDLE: dict[str, Wrap] = {
     "TransportWrapper": TransportWrapper,
-    "FailoverTransport": AT_WORK["FailoverTransport"],
+    "FailoverTransport": lambda transport: FailoverTransport([lambda _session_id: transport]),
     "FaultyTransport": lambda transport: FaultyTransport(transport, ()),
     "LoggingTransport": LoggingTransport,
     "StatefulTransport": StatefulTransport,

@@ -45,6 +45,7 @@ from claude_transport.transports.network import NetworkTransport
 from claude_transport.transports.stream import StreamTransport
 from claude_transport.transports.subprocess import SubprocessTransport
 from claude_transport.wrappers.base import LineWrapper, ObservingWrapper, TransportWrapper
+from claude_transport.wrappers.failover import FailoverTransport
 from claude_transport.wrappers.faults import Duplicate
 from claude_transport.wrappers.faulty import FaultyTransport
 from claude_transport.wrappers.logging import LoggingTransport
@@ -207,6 +208,7 @@ def shipped() -> tuple[Medium, ...]:
         wrapped(memory(), TracingTransport),
         recorded(memory()),
         wrapped(memory(), retried, name="RetryingTransport(memory)"),
+        wrapped(memory(), only_one, name="FailoverTransport(memory)"),
         wrapped(memory(), without_faults, name="FaultyTransport(memory)"),
     )
 
@@ -231,6 +233,11 @@ def watched(transport: Transport) -> Transport:
 def retried(transport: Transport) -> Transport:
     """Wrap in a `RetryingTransport` that does not wait between attempts."""
     return RetryingTransport(transport, backoff=Backoff(first=0))
+
+
+def only_one(transport: Transport) -> Transport:
+    """Wrap in a `FailoverTransport` that has no other transport."""
+    return FailoverTransport([lambda _session_id: transport])
 
 
 class _MockMedium(Medium):
