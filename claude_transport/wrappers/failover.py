@@ -34,8 +34,6 @@ DEFAULT_ATTEMPT_TIMEOUT = 15.0
 _MOST_CLOSING = 30.0
 """Seconds for closing a transport that could not be connected, which ends no running process when it keeps the contract."""
 
-_CLOSED_MEANWHILE = "the transport was closed while it was connecting"
-
 TransportFactory: TypeAlias = Callable[[str | None], TransportLike]
 """An ordinary function that takes the id of the session to resume, or None for a new one, and returns a transport, not connected."""
 
@@ -209,8 +207,6 @@ class FailoverTransport(TransportWrapper):
                         self._take(number)
                     await self._connect_once()
                 except Exception as error:
-                    if self._closing and not isinstance(error, TransportClosed):
-                        raise TransportClosed(_CLOSED_MEANWHILE) from error
                     if isinstance(error, UsageError) or len(self._factories) == 1:
                         raise
                     failures.append(error)
@@ -220,7 +216,7 @@ class FailoverTransport(TransportWrapper):
                     return
                 await self._drop()
                 if self._closing:
-                    raise TransportClosed(_CLOSED_MEANWHILE) from failures[-1]
+                    raise TransportClosed("the transport was closed while it was connecting") from failures[-1]
             raise AllTransportsFailed(
                 f"none of {len(failures)} transports could be connected: {'; '.join(map(_told, failures))}",
                 failures=failures,

@@ -47,6 +47,7 @@ class Site(MockTransport):
         self.clients: list[Client] = []
         self.connecting = anyio.Event()
         self.close_error: Exception | None = None
+        self.may_close: anyio.Event | None = None
 
     async def connect(self) -> None:
         self.calls.append("connect")
@@ -60,6 +61,9 @@ class Site(MockTransport):
 
     async def close(self) -> None:
         self.calls.append("close")
+        if self.may_close is not None:
+            await self.may_close.wait()
+            self.calls.append("closed")
         await super().close()
         if self.close_error is not None:
             raise self.close_error
@@ -269,6 +273,28 @@ async def test_when_none_answers_the_error_says_how_long_each_was_waited_for() -
 
 
 @virtual_time
+async def test_a_single_one_that_does_not_answer_is_closed_and_made_again() -> None:
+    silent = Site("a", waits=True)
+    handed = Sites([silent, Site("a2")])
+    transport = FailoverTransport(handed.factories)
+    with pytest.raises(errors.ConnectTimeout, match="not connected within 15 s"):
+        await transport.connect()
+    assert silent.calls == ["connect", "close"]
+    async with transport:
+        assert transport.info.address == "a2"
+
+
+@virtual_time
+async def test_the_next_place_of_a_lost_session_has_the_same_time() -> None:
+    silent = Site("b", waits=True)
+    lost = failover([Site("a"), Site("a2")], silent, attempt_timeout=4)
+    await lost.connect()
+    before = anyio.current_time()
+    async with await lost.reconnect() as going_on:
+        assert (going_on.info.address, anyio.current_time() - before) == ("a2", 4)
+
+
+@virtual_time
 async def test_without_a_limit_the_wait_is_that_of_the_caller() -> None:
     silent = Site("a", waits=True)
     transport = failover(silent, Site("b"), attempt_timeout=None)
@@ -317,6 +343,57 @@ async def test_a_close_ends_the_attempts() -> None:
     assert handed.ids == [(0, None)]
 
 
+async def test_a_close_while_a_failed_one_is_closed_ends_the_attempts() -> None:
+    refusing = Site("a", REFUSED)
+    refusing.may_close = anyio.Event()
+    handed = Sites(refusing, Site("b"))
+    transport = FailoverTransport(handed.factories)
+    raised: list[Exception] = []
+
+    async def connect() -> None:
+        try:
+            await transport.connect()
+        except errors.ClaudeTransportError as error:
+            raised.append(error)
+
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(connect)
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(transport.close)
+            await anyio.wait_all_tasks_blocked()
+            refusing.may_close.set()
+    assert [type(error) for error in raised] == [errors.TransportClosed]
+    assert handed.ids == [(0, None)]
+
+
+async def test_after_a_close_no_other_one_is_made() -> None:
+    handed = Sites(Site("a", REFUSED), Site("b", REFUSED))
+    transport = FailoverTransport(handed.factories)
+    with pytest.raises(AllTransportsFailed):
+        await transport.connect()
+    await transport.close()
+    with pytest.raises(errors.TransportClosed):
+        await transport.connect()
+    assert handed.ids == [(0, None), (1, None)]
+
+
+async def test_a_cancellation_waits_until_a_failed_one_is_closed() -> None:
+    refusing = Site("a", REFUSED)
+    refusing.may_close = anyio.Event()
+    transport = failover(refusing, Site("b"))
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(transport.connect)
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+            with anyio.CancelScope(shield=True):
+                await anyio.wait_all_tasks_blocked()
+                refusing.may_close.set()
+    assert refusing.calls == ["connect", "close", "closed"]
+    await transport.close()
+
+
 async def test_several_that_connect_at_once_share_the_attempts() -> None:
     handed = Sites(Site("a", REFUSED), Site("b"))
     transport = FailoverTransport(handed.factories)
@@ -346,6 +423,40 @@ async def test_a_process_that_does_not_get_ready_is_gone_before_the_next_one_is_
     (info,) = seen
     assert info.pid is not None
     assert (info.exit_code, info.signal) != (None, None)
+
+
+class SixMethods:
+    """A transport as the official SDK knows it: it takes only text."""
+
+    def __init__(self) -> None:
+        self.written: list[object] = []
+        self.ready = False
+
+    async def connect(self) -> None:
+        self.ready = True
+
+    async def write(self, data: str) -> None:
+        self.written.append(data)
+
+    async def read_messages(self) -> AsyncIterator[dict[str, Any]]:
+        yield RESULT
+
+    async def end_input(self) -> None: ...
+
+    async def close(self) -> None:
+        self.ready = False
+
+    def is_ready(self) -> bool:
+        return self.ready
+
+
+async def test_the_next_one_may_be_of_another_kind() -> None:
+    foreign = SixMethods()
+    async with FailoverTransport([lambda _: Site("a", REFUSED), lambda _: foreign]) as transport:
+        await transport.write(b'{"type":"user"}')
+        assert [message async for message in transport.read_messages()] == [RESULT]
+        assert transport.info == TransportInfo(kind="SixMethods")
+    assert foreign.written == ['{"type":"user"}']
 
 
 # ---------------------------------------------------------------------------------------------------- what the layer above sees
