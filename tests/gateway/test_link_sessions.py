@@ -155,8 +155,8 @@ async def test_a_client_learns_that_the_gateway_ended_its_session(ending: str) -
             await client.frame(Ack(end.after + 1))
             bye = await client.hear_frame(Bye)
             await client.stream.aclose()
-    assert end == ProcessEnd(after=8, code="closed_by_server", error="the gateway has closed the session, because it ends")
-    assert bye == Bye(code="closed_by_server", reason="the gateway has closed the session, because it ends")
+            assert end == ProcessEnd(after=8, code="closed_by_server", error="the gateway has closed the session, because it ends")
+            assert bye == Bye(code="closed_by_server", reason="the gateway has closed the session, because it ends")
 
 
 async def test_a_process_that_broke_off_is_told_from_one_that_ended() -> None:

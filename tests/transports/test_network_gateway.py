@@ -83,9 +83,10 @@ async def test_a_gateway_that_ends_is_told_from_a_process_that_failed(ending: st
                 tasks.start_soon(getattr(served, ending))
                 with pytest.raises(ConnectionLost) as caught:
                     await anext(lines)
+                error = caught.value
+                assert (type(error), error.code, error.retryable) == (ConnectionLost, "connection.closed_by_server", True)
+                assert str(error) == "the gateway has closed the session, because it ends"
             assert transport.info.exit_code == status
-    assert (type(caught.value), caught.value.code, caught.value.retryable) == (ConnectionLost, "connection.closed_by_server", True)
-    assert str(caught.value) == "the gateway has closed the session, because it ends"
 
 
 @pytest.mark.parametrize("resume", [False, True])

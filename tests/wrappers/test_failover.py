@@ -146,7 +146,7 @@ async def test_when_all_fail_one_error_names_the_failure_of_each() -> None:
     with pytest.raises(AllTransportsFailed) as caught:
         await transport.connect()
     for error in (caught.value, copy.copy(caught.value), pickle.loads(pickle.dumps(caught.value))):
-        assert isinstance(error, errors.CLIConnectionError)
+        assert isinstance(error, AllTransportsFailed)
         assert (error.code, error.category, error.retryable) == ("connect.all_failed", "transport", True)
         assert error.codes == ("connect.refused", "exec.cli.binary_not_found", "transport.failed")
         assert [str(failure) for failure in error.failures] == [str(failure) for failure in failures]
@@ -159,6 +159,10 @@ async def test_when_all_fail_one_error_names_the_failure_of_each() -> None:
     assert [site.calls for site in sites] == [["connect", "close"]] * 3
     assert not transport.is_ready()
     await transport.close()
+
+
+def test_the_error_is_caught_as_a_failure_to_connect() -> None:
+    assert issubclass(AllTransportsFailed, errors.CLIConnectionError)
 
 
 async def test_when_nothing_can_help_another_round_is_not_said_to_be_worth_it() -> None:
@@ -345,7 +349,7 @@ async def test_a_close_ends_the_attempts() -> None:
 
 async def test_a_close_while_a_failed_one_is_closed_ends_the_attempts() -> None:
     refusing = Site("a", REFUSED)
-    refusing.may_close = anyio.Event()
+    refusing.may_close = may_close = anyio.Event()
     handed = Sites(refusing, Site("b"))
     transport = FailoverTransport(handed.factories)
     raised: list[Exception] = []
@@ -362,7 +366,7 @@ async def test_a_close_while_a_failed_one_is_closed_ends_the_attempts() -> None:
             await anyio.wait_all_tasks_blocked()
             tasks.start_soon(transport.close)
             await anyio.wait_all_tasks_blocked()
-            refusing.may_close.set()
+            may_close.set()
     assert [type(error) for error in raised] == [errors.TransportClosed]
     assert handed.ids == [(0, None)]
 
@@ -380,7 +384,7 @@ async def test_after_a_close_no_other_one_is_made() -> None:
 
 async def test_a_cancellation_waits_until_a_failed_one_is_closed() -> None:
     refusing = Site("a", REFUSED)
-    refusing.may_close = anyio.Event()
+    refusing.may_close = may_close = anyio.Event()
     transport = failover(refusing, Site("b"))
     with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
@@ -389,7 +393,7 @@ async def test_a_cancellation_waits_until_a_failed_one_is_closed() -> None:
             tasks.cancel_scope.cancel()
             with anyio.CancelScope(shield=True):
                 await anyio.wait_all_tasks_blocked()
-                refusing.may_close.set()
+                may_close.set()
     assert refusing.calls == ["connect", "close", "closed"]
     await transport.close()
 

@@ -95,6 +95,16 @@ async def test_a_conversation_through_it_is_the_same() -> None:
 # ----------------------------------------------------------------------------------------------------------------- connecting
 
 
+async def test_a_wrapper_that_can_reconnect_tries_connecting_again_too() -> None:
+    refusals = [errors.CLIConnectionError("no"), errors.SpawnError("still no")]
+    claude = Refusing(*refusals)
+    wrapper, sleeper, attempts = retrying(claude, make_transport=MockTransport, attempts=4)
+    async with wrapper:
+        assert wrapper.transport is claude
+    assert sleeper.slept == [1, 2]
+    assert [(each.action, each.number, each.attempts) for each in attempts] == [("connect", number, 4) for number in (1, 2, 3)]
+
+
 async def test_connecting_is_tried_again_after_the_delays_of_the_backoff_until_it_succeeds() -> None:
     refusals = [errors.CLIConnectionError("no"), errors.SpawnError("still no")]
     wrapper, sleeper, attempts = retrying(Refusing(*refusals))
