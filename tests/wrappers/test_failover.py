@@ -37,7 +37,7 @@ NOT_FOUND = errors.CLINotFoundError("there is no claude")
 
 
 class Site(MockTransport):
-    """A mock with a name, whose `connect()` raises `error`, or waits for ever."""
+    """A mock with a name, whose `connect()` raises `error`, or waits until it is closed."""
 
     def __init__(self, name: str, error: Exception | None = None, *, waits: bool = False, terms: SessionTerms | None = None) -> None:
         super().__init__([RESULT])
@@ -48,6 +48,7 @@ class Site(MockTransport):
         self.calls: list[str] = []
         self.clients: list[Client] = []
         self.connecting = anyio.Event()
+        self.closing = anyio.Event()
         self.close_error: Exception | None = None
         self.may_close: anyio.Event | None = None
 
@@ -56,13 +57,14 @@ class Site(MockTransport):
         self.connecting.set()
         await anyio.lowlevel.checkpoint()
         if self.waits:
-            await anyio.sleep_forever()
+            await self.closing.wait()
         if self.error is not None:
             raise self.error
         await super().connect()
 
     async def close(self) -> None:
         self.calls.append("close")
+        self.closing.set()
         if self.may_close is not None:
             await self.may_close.wait()
             self.calls.append("closed")
@@ -619,23 +621,31 @@ async def test_a_session_that_is_lost_twice_comes_back_to_the_first_one() -> Non
     assert handed.ids == [(0, None), (1, "s"), (0, "s")]
 
 
-async def test_a_close_or_a_cancellation_of_a_reconnect_leaves_nothing_open() -> None:
-    for ends_it in ("close", "cancel"):
-        silent = Site("b", waits=True)
-        transport = failover(Site("a"), silent)
-        await transport.connect()
-        with anyio.fail_after(30):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(transport.reconnect)
-                await silent.connecting.wait()
-                with pytest.raises(errors.Busy):
-                    await transport.reconnect()
-                if ends_it == "close":
-                    silent.waits = False
-                    await transport.close()
-                    assert "close" in silent.calls
+@pytest.mark.parametrize("ending", ["close", "cancel"])
+async def test_the_end_of_a_reconnect_leaves_nothing_open(ending: str) -> None:
+    silent = Site("b", waits=True)
+    transport = failover(Site("a"), silent)
+    await transport.connect()
+    raised: list[type[Exception]] = []
+
+    async def reconnect() -> None:
+        try:
+            await transport.reconnect()
+        except errors.ClaudeTransportError as error:
+            raised.append(type(error))
+
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(reconnect)
+            await silent.connecting.wait()
+            with pytest.raises(errors.Busy):
+                await transport.reconnect()
+            if ending == "close":
+                await transport.close()
+            else:
                 tasks.cancel_scope.cancel()
-        assert (silent.calls[:2], silent.is_ready()) == (["connect", "close"], False)
+    assert raised == ([errors.TransportClosed] if ending == "close" else [])
+    assert (silent.calls, silent.is_ready()) == (["connect", "close"], False)
 
 
 async def test_gateways_that_do_not_answer_give_way_to_a_process_of_our_own() -> None:
