@@ -120,6 +120,7 @@ class FailoverTransport(TransportWrapper):
             return terms
         return msgspec.structs.replace(
             terms,
+            before_prompt=None if terms.before_prompt is None else self._before_prompt,
             on_prompt=self._on_prompt,
             on_failure=self._on_failure,
             find_cli_version=self._find_cli_version,
@@ -254,8 +255,9 @@ class FailoverTransport(TransportWrapper):
             return
         terms = attach_to(transport, self._client)
         differing = [name for name in _FIXED if getattr(terms, name) != getattr(self._announced, name)]
-        if (terms.storage is None) != (self._announced.storage is None):
-            differing.append("storage")
+        for name in ("before_prompt", "storage"):
+            if (getattr(terms, name) is None) != (getattr(self._announced, name) is None):
+                differing.append(name)
         if differing:
             message = f"the transports ask for different things: {', '.join(differing)}. Give all of them the same options"
             raise ConfigurationError(message, option="factories")
@@ -267,6 +269,10 @@ class FailoverTransport(TransportWrapper):
         return transport
 
     # The callbacks of the terms: those of the transport that is in use.
+
+    async def _before_prompt(self, line: bytes) -> bytes:
+        before_prompt = self._current.before_prompt
+        return line if before_prompt is None else await before_prompt(line)
 
     def _on_prompt(self, uuid: str) -> None:
         if self._current.on_prompt is not None:

@@ -499,7 +499,11 @@ async def test_the_callbacks_of_the_terms_are_those_of_the_one_that_answered() -
         async def wait_stored() -> None:
             told.append((name, "stored"))
 
+        async def before_prompt(line: bytes) -> bytes:
+            return line + name.encode()
+
         return SessionTerms(
+            before_prompt=before_prompt,
             on_prompt=lambda uuid: told.append((name, uuid)),
             on_failure=lambda failure: told.append((name, failure)),
             hurry=lambda seconds: told.append((name, seconds)),
@@ -522,6 +526,8 @@ async def test_the_callbacks_of_the_terms_are_those_of_the_one_that_answered() -
         got.hurry(0.5)
         await got.storage.wait_stored()
         assert (got.storage.is_storing(), await got.find_cli_version(said="2.1")) == (True, "b 2.1")
+        assert got.before_prompt is not None
+        assert await got.before_prompt(b"line ") == b"line b"
     assert told == [("b", "u1"), ("b", noise), ("b", 0.5), ("b", "stored")]
 
 
@@ -533,7 +539,11 @@ async def test_transports_that_know_none_of_the_callbacks_are_not_asked() -> Non
     got.on_failure(DecodeFailure(kind="noise"))
     got.hurry(1)
     assert got.find_cli_version is not None
-    assert (await got.find_cli_version(said="2.1"), got.storage) == ("2.1", None)
+    assert (await got.find_cli_version(said="2.1"), got.storage, got.before_prompt) == ("2.1", None, None)
+
+
+async def as_it_is(line: bytes) -> bytes:
+    return line
 
 
 @pytest.mark.parametrize(
@@ -547,6 +557,7 @@ async def test_transports_that_know_none_of_the_callbacks_are_not_asked() -> Non
         (SessionTerms(agent="codex"), "agent"),
         (SessionTerms(thread={"model": "x"}), "thread"),
         (SessionTerms(strict=True), "strict"),
+        (SessionTerms().with_before_prompt(as_it_is), "before_prompt"),
         (SessionTerms(storage=Storage(bool, anyio.lowlevel.checkpoint)), "storage"),
     ],
 )
