@@ -255,9 +255,8 @@ class FailoverTransport(TransportWrapper):
             return
         terms = attach_to(transport, self._client)
         differing = [name for name in _FIXED if getattr(terms, name) != getattr(self._announced, name)]
-        for name in ("before_prompt", "storage"):
-            if (getattr(terms, name) is None) != (getattr(self._announced, name) is None):
-                differing.append(name)
+        optional = ("before_prompt", "storage")
+        differing += [name for name in optional if (getattr(terms, name) is None) != (getattr(self._announced, name) is None)]
         if differing:
             message = f"the transports ask for different things: {', '.join(differing)}. Give all of them the same options"
             raise ConfigurationError(message, option="factories")

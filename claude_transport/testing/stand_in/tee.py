@@ -17,7 +17,7 @@ import os
 import sys
 import time
 
-TYPE_CHECKING = False
+TYPE_CHECKING: bool = False
 if TYPE_CHECKING:  # `typing` takes longer to import than everything else here
     from collections.abc import Callable, Iterator
 
@@ -114,6 +114,8 @@ class Pipe:
     def __init__(self) -> None:
         self.taken_bytes: int = 0  # changed by the thread of the stream alone
         self.sent_bytes: int = 0  # changed under the lock of the copies alone
+        self.output: int
+        self.input: int
         self.output, self.input = os.pipe()
         if not _widen(self.input):
             self.close()
