@@ -11,7 +11,8 @@ System messages: `SystemMessage` is the base class. `InitMessage` starts a turn,
     `Task…` messages report background tasks, `Hook…` messages report hooks, `Model…` messages report another model.
 Events beside the conversation: `RateLimitEvent`, `ToolProgress`, `CommandLifecycle`, `ConversationReset`, `TranscriptMirror` and others.
 Lines that could not be read: `DecodeFailure`, `OversizedMessage`, and `UnknownMessage` for a type that this version does not know.
-Reading and writing: `decode_message`, `LineDecoder`, `encode_message`, `encode_line`, `encode_user_message`.
+Reading and writing: `decode_message`, `LineDecoder`, `encode_message`, `encode_line`, `encode_user_message`. `synthetic_turn` makes the
+    lines of a turn that no CLI has run.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "protocol.control": "encode_user_message",
         "protocol.diagnosis": "Outcome",
         "protocol.envelope": "DecodeFailure Message ModelUsage OversizedMessage UnknownMessage Usage encode_line encode_message",
+        "protocol.synthetic": "synthetic_turn",
         "protocol.messages": "APIMessage APIRetryMessage ActiveGoal AssistantMessage AuthStatus BackgroundTask BackgroundTasksChanged "
         "CommandLifecycle CommandsChanged CompactBoundary CompactMetadata ControlRequestProgress ConversationReset "
         "ElicitationComplete FilesPersisted HookMessage HookProgress HookResponse HookStarted Informational InitMessage "

@@ -92,6 +92,7 @@ from claude_transport.protocol.messages import UpdateEnvironmentVariables as Upd
 from claude_transport.protocol.messages import UserContent as UserContent
 from claude_transport.protocol.messages import UserMessage as UserMessage
 from claude_transport.protocol.messages import WorkerShuttingDown as WorkerShuttingDown
+from claude_transport.protocol.synthetic import synthetic_turn as synthetic_turn
 
 __all__ = [
     "APIMessage",
@@ -186,4 +187,5 @@ __all__ = [
     "encode_line",
     "encode_message",
     "encode_user_message",
+    "synthetic_turn",
 ]

@@ -34,6 +34,7 @@ from claude_transport.transport import (
     info_of,
     read_lines_of,
 )
+from claude_transport.wrappers.own_lines import OwnLines, Pump, Woken
 
 logger: logging.Logger = logger_for(__name__)
 
@@ -54,6 +55,7 @@ class TransportWrapper(Transport):
         check_transport(transport, of=type(self).__name__)
         self._transport = transport
         self._wants_bytes = isinstance(transport, Transport)  # a transport written for the official SDK expects text
+        self._writing: anyio.Lock | None = None  # of such a transport, which may expect one write at a time
         self._close_attempt: anyio.Event | None = None
         self._closed = False
         self._claimed: set[Hashable] = set()
@@ -111,10 +113,13 @@ class TransportWrapper(Transport):
         Raises:
             UsageError: bytes for such a transport are not UTF-8. Nothing was sent.
         """
-        if self._wants_bytes or isinstance(data, str):
+        if self._wants_bytes:
             await self._transport.write(data)  # type: ignore[arg-type]
-        else:
-            await self._transport.write(_text_of(data))
+            return
+        text = data if isinstance(data, str) else _text_of(data)
+        self._writing = self._writing or anyio.Lock(fast_acquire=True)
+        async with self._writing:
+            await self._transport.write(text)
 
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
         """Return the wrapped transport's iterator over messages, as dicts. It ends, or raises an error, as that iterator does."""
@@ -192,13 +197,20 @@ class LineWrapper(TransportWrapper):
     `read_lines()` and `read_messages()` both give the lines that `read_batch` returns. Lines that an iterator has not handed out when it is
     left are kept for the next iterator. While `is_idle` is True, a new iterator is that of the wrapped transport, so reading costs nothing
     extra.
+
+    It can speak by itself: `inject()` to the reader, `send_later()` and `request()` to the peer.
     """
 
     keeps_taken_lines: bool = False
     """Set it to True in a subclass whose `read_batch` keeps the lines that it has taken itself, so that a cancellation cannot lose them."""
 
+    speaks: bool = True
+    """Set it to False in a subclass that only watches or changes lines. Then `inject()` is refused, and reading costs less."""
+
     def __init__(self, transport: TransportLike) -> None:
         super().__init__(transport)
+        self._own: OwnLines | None = None
+        self._pump: Pump | None = None
         self._terms: SessionTerms | None = None
         self._decoder: LineDecoder | None = None
         self._pending: deque[bytes] = deque()
@@ -224,7 +236,7 @@ class LineWrapper(TransportWrapper):
 
     def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
         """Return an iterator over the lines that `read_batch` returns, in batches, raw and without newlines."""
-        source = read_lines_of(self.transport)
+        source = self._lines_inside()
         return source if self._has_nothing_to_do else _Batches(self, source)
 
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
@@ -239,11 +251,20 @@ class LineWrapper(TransportWrapper):
         terms = self._terms or self.attach(Client(initializes=False))
         if self._decoder is None:
             self._decoder = LineDecoder(strict=terms.strict)
-        return _Messages(self, read_lines_of(self.transport), pending=self._pending, decoder=self._decoder, terms=terms)
+        return _Messages(self, self._lines_inside(), pending=self._pending, decoder=self._decoder, terms=terms)
 
     @property
     def _has_nothing_to_do(self) -> bool:
-        return self.is_idle and not self._pending and not self._again
+        is_quiet = self._own is None or not self._own.has_injected
+        is_between = self._pump is not None and not self._pump.is_over
+        return self.is_idle and is_quiet and not is_between and not self._pending and not self._again
+
+    def _lines_inside(self) -> AsyncIterator[Sequence[bytes]]:
+        pump = None if self._pump is None or self._pump.is_over else self._pump
+        if self._wants_bytes or not self.speaks or self.is_idle:
+            return pump or read_lines_of(self.transport)
+        self._pump = pump or Pump(read_lines_of(self.transport))
+        return self._pump
 
     async def read_batch(self, source: AsyncIterator[Sequence[bytes]]) -> Sequence[bytes]:
         """Return the next lines, at least one. Override it to see or change them; the default returns the next batch of `source`.
@@ -253,6 +274,69 @@ class LineWrapper(TransportWrapper):
         batches that it has taken once more. So count lines after the last wait. A class that keeps them itself sets `keeps_taken_lines`.
         """
         return await anext(source)
+
+    # What the wrapper says by itself.
+
+    def inject(self, line: bytes | str) -> None:
+        """Give `line` to the reader above, as if the peer had said it: after the lines that the reader has, before what the peer says next.
+
+        Any task of the event loop may call it, at any time before the reader has got the end of the stream; also `read_batch`, whose own
+        lines go first. A reader that waits is woken. `read_batch` does not see the line.
+
+        Raises:
+            UsageError: it is not one line, or `speaks` is False.
+            Busy: 16 MiB wait for the reader already.
+            TransportClosed: the reader has got the end of the stream, or the transport is closed.
+        """
+        if not self.speaks:
+            raise UsageError(f"{type(self).__name__} only watches: set `speaks = True` in a class that injects lines")
+        self._own_lines().inject(line)
+
+    def send_later(self, line: bytes | str) -> None:
+        """Send `line` to the peer soon, without waiting. It goes to the wrapped transport, so this wrapper's `write()` does not see it.
+
+        For `read_batch` and the `on_…` methods: a `write()` in them may wait for a peer that waits for its own lines to be read. The lines
+        are sent in their order, by a task of their own. `end_input()` waits for them. `close()` drops those that are not sent.
+
+        Raises:
+            UsageError: it is not one line.
+            Busy: 16 MiB wait for the peer already, which does not read.
+            TransportClosed: the transport is closed. After a failed write, its error, whatever it is.
+        """
+        self._own_lines().send_later(line)
+
+    async def request(self, subtype: str, *, timeout: float = 60.0, **fields: Any) -> dict[str, Any]:
+        """Send a control request of this wrapper, and return the content of the answer as a dict. The reader above does not get that.
+
+        The answer comes with the lines that are read, so something must be reading, and `read_batch` must not wait for it.
+
+        Raises:
+            ControlRequestFailed: the peer refused it.
+            ControlTimeout: there was no answer within `timeout` seconds.
+            ConnectionLost: the stream ended before the answer.
+            Busy, TransportClosed: as `send_later()`.
+        """
+        return await self._own_lines().request(subtype, fields, timeout=timeout)
+
+    def _own_lines(self) -> OwnLines:
+        if self._own is None:
+            self._own = OwnLines(super().write)
+        return self._own
+
+    async def end_input(self) -> None:
+        """End the input of the wrapped transport, after the lines of `send_later()`. Reading continues."""
+        if self._own is not None:
+            await self._own.flush()
+        await super().end_input()
+
+    async def close(self) -> None:
+        """Close the wrapped transport; later calls do nothing and wait for the first. If the first was cancelled, the next one closes."""
+        try:
+            await super().close()
+        finally:
+            for part in (self._own, self._pump):
+                if part is not None:
+                    await part.aclose()
 
     async def next_batch(self, source: AsyncIterator[Sequence[bytes]]) -> Sequence[bytes]:
         """Return the lines that an earlier iterator has left, or else the next batch of `read_batch(source)`. Called by the iterators.
@@ -267,31 +351,57 @@ class LineWrapper(TransportWrapper):
             self._pending.clear()
             return batch
         self._reading = True
-        kept = _KeptSource(source, again=self._again)
         try:
-            return await self.read_batch(source if self.keeps_taken_lines else kept)
-        except Exception:
-            raise
-        except BaseException:  # a cancellation
-            self._again.extendleft(reversed(kept.taken))
-            raise
+            return await (self._next_or_own(source, self._own_lines()) if self.speaks else self._read(source))
         finally:
             self._reading = False
+
+    async def _next_or_own(self, source: AsyncIterator[Sequence[bytes]], own: OwnLines) -> Sequence[bytes]:
+        """Return the injected lines, or else the next batch without the answers to requests of this wrapper."""
+        while not own.has_injected:
+            own.raise_end()
+            try:
+                batch = await self._read(source, own)
+            except Woken:
+                break
+            except Exception as end:
+                if own.keeps_back(end):
+                    break
+                raise
+            rest = own.without_answers(batch)
+            if rest or not batch:
+                return rest
+        return own.take_injected()
+
+    async def _read(self, source: AsyncIterator[Sequence[bytes]], own: OwnLines | None = None) -> Sequence[bytes]:
+        kept = _KeptSource(source, again=self._again, own=own)
+        try:
+            return await self.read_batch(source if self.keeps_taken_lines and own is None else kept)
+        except Exception:
+            raise
+        except BaseException:  # a cancellation, or an injected line
+            if not self.keeps_taken_lines:
+                self._again.extendleft(reversed(kept.taken))
+            raise
 
 
 class _KeptSource:
     """The batches of `source` for one call of `read_batch`, after those of a call that was cancelled. It keeps what the call has taken."""
 
-    def __init__(self, source: AsyncIterator[Sequence[bytes]], *, again: deque[Sequence[bytes]]) -> None:
+    def __init__(self, source: AsyncIterator[Sequence[bytes]], *, again: deque[Sequence[bytes]], own: OwnLines | None) -> None:
         self.taken: list[Sequence[bytes]] = []
         self._source = source
         self._again = again
+        self._own = own
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Sequence[bytes]:
-        batch = self._again.popleft() if self._again else await anext(self._source)
+        if self._again:
+            batch = self._again.popleft()
+        else:
+            batch = await (anext(self._source) if self._own is None else self._own.next_of(self._source))
         self.taken.append(batch)
         return batch
 
@@ -351,6 +461,8 @@ class ObservingWrapper(LineWrapper):
     While `is_idle` is True, none of them is called, and reading costs nothing extra. An iterator that was returned before continues to call
     them.
     """
+
+    speaks = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -46,6 +46,7 @@ class FaultyTransport(LineWrapper):
     """
 
     keeps_taken_lines = True
+    speaks = False
 
     def __init__(
         self,

@@ -116,6 +116,8 @@ class RecordingTransport(LineWrapper):
         ConfigurationError: `scrub` is False although there is a redactor; or a `RecordingTransport` inside has the same `path`.
     """
 
+    speaks = False
+
     def __init__(
         self,
         transport: TransportLike,
