@@ -204,6 +204,11 @@ class OwnLines:
         if self._writer is not None:
             self._writer.cancel()
             await self._writer.join()
+        self._write = _write_nothing  # the wrapper, which knows this object, is let go
+
+
+async def _write_nothing(_line: bytes) -> None:
+    """Stand in for the wrapped transport after the end, when nothing is written any more."""
 
 
 class _Asked:

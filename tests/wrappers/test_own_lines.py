@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
@@ -579,6 +580,23 @@ async def test_a_prompt_that_a_wrapper_has_answered_is_a_turn_like_any_other() -
             assert [getattr(message, "text", None) for message in messages if message.type == "assistant"] == ["Out of a can."]
             assert (await (await query.send("a real one")).result()).result == "From the CLI."
     assert [frame["type"] for frame in mock.written].count("user") == 1
+
+
+@PEERS
+async def test_a_closed_wrapper_is_freed_without_the_collector(make: Any) -> None:
+    peer = make()
+    wrapper = LineWrapper(peer)
+    await wrapper.connect()
+    view = wrapper.read_lines()
+    await peer.send.send(LINE)
+    wrapper.send_later(LINE)
+    assert await next_line(view) == LINE
+    await wrapper.end_input()
+    await wrapper.close()
+    kept = weakref.ref(wrapper)
+    del wrapper, view
+    await settled()
+    assert kept() is None
 
 
 @pytest.mark.parametrize("medium", [memory(), lockstep()], ids=["memory", "lockstep"])
