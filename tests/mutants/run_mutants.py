@@ -100,10 +100,16 @@ def changed_files() -> list[str]:
     return [name for name in names if name.endswith(".py") and (ROOT / name).exists()][:3]
 
 
+def files_of(name: str) -> list[str]:
+    """Return the files of a room. One that another room names in full is not among them: its tests are there."""
+    elsewhere = {pattern for other, room in ROOMS.items() if other != name for pattern in room["files"]}
+    found = {str(path.relative_to(ROOT)) for pattern in ROOMS[name]["files"] for path in ROOT.glob(pattern)}
+    return sorted(found - elsewhere)
+
+
 def room_of(name: str, wanted: list[str], *, is_narrow: bool) -> Room:
     """Return a room with those of its files that are wanted, and all its tests; when it is narrow, with the tests that import the files."""
-    found = sorted(str(path.relative_to(ROOT)) for pattern in ROOMS[name]["files"] for path in ROOT.glob(pattern))
-    files = [path for path in found if any(path == each or path.startswith(f"{each}/") for each in wanted)]
+    files = [path for path in files_of(name) if any(path == each or path.startswith(f"{each}/") for each in wanted)]
     modules = [path.removesuffix(".py").replace("/", ".") for path in files]
     folders = [ROOT / each for each in ROOMS[name]["tests"]]
     tests = [path for folder in folders for path in ([folder] if folder.is_file() else sorted(folder.rglob("test_*.py")))]
