@@ -68,7 +68,7 @@ def test_an_address_is_the_gateways_only_where_the_request_went_to_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "names", ["example.org", [7], ["https://example.org"], ["example.org:80"], ["example.org/x"], [""], ["a b"], ["*"]]
+    "names", ["example.org", "localhost", [7], ["https://example.org"], ["example.org:80"], ["example.org/x"], [""], ["a b"], ["*"]]
 )
 def test_what_is_no_host_name_is_refused_when_the_gateway_is_made(names: Any) -> None:
     with pytest.raises(ConfigurationError) as caught:

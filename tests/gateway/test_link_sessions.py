@@ -341,6 +341,28 @@ async def test_a_line_that_is_larger_than_what_is_kept_follows_piece_by_piece() 
         assert stage.gateway.metrics.lines["out"] == 1
 
 
+async def test_no_more_of_a_line_is_kept_than_one_piece_before_the_client_acknowledges() -> None:
+    async with rehearsal(limits=GatewayLimits(replay_bytes=1000)) as stage, anyio.create_task_group() as tasks:
+        client = await stage.link(window=2**20)
+        process = await stage.processes.next()
+        await client.hear_frame(Welcome)
+        tasks.start_soon(process.say, b'{"text":"%s"}' % (b"x" * 300_000))
+        received: list[int] = []
+
+        async def hear() -> None:
+            while True:
+                received.append(len((await client.hear_frame(Data)).data))
+
+        tasks.start_soon(hear)
+        await anyio.wait_all_tasks_blocked()
+        assert 1000 <= sum(received) <= 64 * 2**10
+        await client.frame(Ack(sum(received)))
+        before = sum(received)
+        await anyio.wait_all_tasks_blocked()
+        assert before < sum(received) <= before + 64 * 2**10
+        tasks.cancel_scope.cancel()
+
+
 async def test_the_token_of_somebody_else_opens_no_session_of_mine() -> None:
     async with rehearsal() as stage:
         client = await stage.link()

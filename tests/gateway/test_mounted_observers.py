@@ -74,6 +74,22 @@ async def test_a_mounted_gateway_streams_events_until_the_observer_leaves() -> N
                 await seen.changed.wait()
 
 
+async def test_a_server_that_cannot_send_to_an_observer_that_has_left_is_done_with_it() -> None:
+    """A server may notice it while it sends, before `receive()` says anything."""
+    async with rehearsal(observable=True) as stage:
+        await hear_both(await stage.plain(), await stage.processes.next())
+        seen = Exchange(f"/observe/{stage.gateway.sessions[0].id}/events", authorization=f"Bearer {ALICE}", last_event_id="0")
+
+        async def send(event: Any) -> None:
+            if event["type"] == "http.response.body":
+                raise BrokenPipeError
+            await seen.send(event)
+
+        with anyio.fail_after(30):
+            await GatewayApplication(stage.gateway)(seen.scope, seen.receive, send)
+        assert (seen.status, seen.body) == (200, b"")
+
+
 @pytest.mark.parametrize(
     ("path", "headers", "status"),
     [

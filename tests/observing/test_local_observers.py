@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -16,7 +17,7 @@ import claude_transport
 from claude_transport import Query, ReplayGap
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.observing import ObservableTransport, Observation, ObservedLine, observe
-from claude_transport.observing.following import LocalObservation
+from claude_transport.observing.following import LocalObservation, change_of
 from claude_transport.protocol.observation import LineLog
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.streams.memory import MemoryConnectable, MemoryStream
@@ -26,6 +27,20 @@ from claude_transport.wrappers import LoggingTransport
 
 RESULT = {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "All is well."}
 SECRET = "sk-ant-api03-" + "a" * 80
+
+
+class CountingLog(LineLog):
+    """Counts the calls that it owes to those that wait for a line."""
+
+    owed = 0
+
+    def call_at_change(self, wake: Callable[[], object]) -> None:
+        super().call_at_change(wake)
+        self.owed += 1
+
+    def forget_call(self, wake: Callable[[], object]) -> None:
+        super().forget_call(wake)
+        self.owed -= 1
 
 
 class Stage:
@@ -400,3 +415,14 @@ async def test_what_cannot_be_observed_is_refused_at_once() -> None:
 
 def test_it_has_its_name_at_the_top_too() -> None:
     assert claude_transport.observe is observe
+
+
+async def test_a_silent_session_remembers_no_observer_that_has_left() -> None:
+    log = CountingLog(clock=anyio.current_time, redactor=Redactor)
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(change_of, log)
+        await anyio.wait_all_tasks_blocked()
+        assert log.owed == 3
+        tasks.cancel_scope.cancel()
+    assert log.owed == 0

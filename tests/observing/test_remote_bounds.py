@@ -47,6 +47,13 @@ async def test_a_refusal_that_repeats_the_token_shows_no_part_of_it(before: int)
     assert f"refused with HTTP 401: {'.' * before}" in str(caught.value)
 
 
+async def test_a_refusal_full_of_control_characters_fills_no_log() -> None:
+    """Each of them takes four characters to show."""
+    with pytest.raises(AuthenticationError) as caught:
+        await first_line_of(b"\x1b" * 400, head=b"HTTP/1.1 401 No\r\ncontent-length: 400\r\n\r\n")
+    assert str(caught.value).partition("HTTP 401: ")[2] == "\\x1b" * 125
+
+
 @pytest.mark.parametrize("position", ["-5", "x", "", "1" * 40, "1_0", "\u0661", "9007199254740993"])
 async def test_a_position_that_is_none_is_refused(position: str) -> None:
     with pytest.raises(ProtocolError):
