@@ -388,6 +388,17 @@ async def test_a_mistake_in_the_library_costs_one_connection(log: pytest.LogCapt
     assert "RuntimeError: a mistake" in log.text
 
 
+async def test_a_connection_of_another_server_is_closed_also_when_its_task_is_cancelled() -> None:
+    async with under_attack() as (stage, _):
+        ours, theirs = memory_stream_pair()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(stage.gateway.attend, Arrival(ours, medium="memory"))
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+        with anyio.fail_after(30), pytest.raises(anyio.EndOfStream):
+            await theirs.receive()
+
+
 ENVELOPES = st.one_of(
     st.binary(max_size=300),
     st.text(max_size=200).map(lambda text: b"H " + text.encode("utf-8", "surrogatepass")),

@@ -359,6 +359,51 @@ async def test_a_store_that_fails_or_hangs_before_the_start_is_a_typed_error() -
         assert caught.value.code == "session_store.failed"
 
 
+class Halting(sessions.InMemorySessionStore):
+    """A store that gives so many answers and then no more."""
+
+    left = 100
+
+    async def _answer(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            await anyio.sleep_forever()
+
+    async def load(self, key: Any) -> Any:
+        """Answer, or hang."""
+        await self._answer()
+        return await super().load(key)
+
+    async def list_sessions(self, project_key: str) -> Any:
+        """Answer, or hang."""
+        await self._answer()
+        return await super().list_sessions(project_key)
+
+    async def list_subkeys(self, key: Any) -> Any:
+        """Answer, or hang."""
+        await self._answer()
+        return await super().list_subkeys(key)
+
+    async def find_project(self, session_id: str) -> Any:
+        """Answer, or hang."""
+        await self._answer()
+        return await super().find_project(session_id)
+
+
+@pytest.mark.parametrize("resume", [None, SID], ids=["the latest one", "one of another directory"])
+async def test_each_answer_that_a_start_waits_for_has_a_bound(resume: str | None) -> None:
+    project = sessions.project_key_for_directory("/elsewhere" if resume else None)
+    store = Halting()
+    await store.append({"project_key": project, "session_id": SID}, [{"type": "user"}])
+    await store.append({"project_key": project, "session_id": SID, "subpath": "subagents/agent-x"}, [{"type": "user"}])
+    assert await find_session(store, resume=resume, cwd=None) is not None
+    answers = 100 - store.left
+    assert answers >= 5
+    for store.left in range(answers):
+        with anyio.fail_after(30), pytest.raises(errors.CLIConnectionError, match=r"did not answer in 0\.01 s"):
+            await find_session(store, resume=resume, cwd=None, timeout=0.01)
+
+
 # ---------------------------------------------------------------------------------------------------------------- the option
 
 
