@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,10 @@ import pytest
 from bridge_peers import PATIENCE, bridge_process, text_of
 
 import claude_transport as ct
+from claude_transport.bridge.configuration import BridgeSettings
+from claude_transport.bridge.stdio import StdioBridge
 from claude_transport.errors import ConfigurationError, ProcessError
+from claude_transport.streams.address import parse_address
 
 TOKEN = "a-token-that-is-long-enough"
 GONE = -32000
@@ -147,6 +152,33 @@ async def test_the_bridge_ends_well_when_its_input_does(tools: Tools) -> None:
         await client.stream.send_eof()
         with pytest.raises(anyio.EndOfStream):
             await client.next()
+
+
+def test_a_bridge_that_has_ended_leaves_no_connection_open(tmp_path: Path) -> None:
+    address = parse_address(f"unix://{tmp_path}/s")
+    (stdin, input_of_cli), (output_of_bridge, stdout) = os.pipe(), os.pipe()
+    os.close(input_of_cli)
+    with socket.socket(socket.AF_UNIX) as listening, warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", ResourceWarning)
+        listening.bind(address.path)
+        listening.listen()
+
+        def answer() -> None:
+            connected, _ = listening.accept()
+            with connected, connected.makefile("rwb", 0) as lines:
+                lines.readline()
+                lines.write(b'{"mcp_bridge":1}\n')
+                assert lines.read() == b""
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        settings = BridgeSettings(address=address, token=TOKEN, server="box")
+        assert StdioBridge(settings, stdin=stdin, stdout=stdout, on_failure=print).run()
+        answering.join(PATIENCE)
+        gc.collect()
+    for descriptor in (stdin, output_of_bridge, stdout):
+        os.close(descriptor)
+    assert [str(each.message) for each in told] == []
 
 
 async def test_several_bridges_at_once_do_not_disturb_each_other(tools: Tools) -> None:
