@@ -276,7 +276,7 @@ def _reported_by(retry: APIRetryMessage) -> ReportedFailure:
     """Return the failure that an agent announced with a retry. Without a status and a known kind, the API was not reached."""
     status = None if retry.error_status is None else _known_status(retry.error_status)
     reported = ReportedFailure(api_error_status=status, assistant_error=retry.error, result=retry.error)
-    is_known = status is not None or diagnose(reported).code != errors.APIFailed.code
+    is_known = diagnose(reported).code != errors.APIFailed.code  # that of every status is
     return reported if is_known else ReportedFailure(api_error="connection_failed", result=retry.error)
 
 
