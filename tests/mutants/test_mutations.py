@@ -53,6 +53,13 @@ def test_each_kind_of_mistake_is_made_where_it_can_be(tmp_path: Path) -> None:
     assert sorted(made) == MADE
 
 
+@pytest.mark.parametrize(("end", "made"), [("", 0), ("    return 1\n", 1)], ids=["at the end", "before the end"])
+def test_a_handler_that_returns_as_the_end_of_its_function_does_is_no_mistake(tmp_path: Path, end: str, made: int) -> None:
+    source = "def f():\n    try:\n        return 7\n    except OSError:\n        return None\n"
+    (tmp_path / "module.py").write_text(source + end, "utf-8")
+    assert [each.kind for each in mutants_of(tmp_path, "module.py")] == ["except"] * made
+
+
 def test_a_mutant_changes_its_text_and_nothing_else(tmp_path: Path) -> None:
     """Also after characters of several bytes."""
     source = 'TEXT = "äöü"; MOST = 5\nprint(TEXT)\n'
