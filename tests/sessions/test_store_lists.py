@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +173,28 @@ async def test_a_chosen_title_is_shown_before_a_made_up_one_and_this_before_the_
     assert (info.summary, info.session_id) == (shown, session(1))
 
 
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        ("one\ntwo ", "one two"),
+        ([{"type": "text", "text": " "}, {"type": "text", "text": "a block"}, "no block"], "a block"),
+        ([{"type": "tool_result", "content": "7"}, {"type": "text", "text": "said by a tool"}], None),
+        ([{"type": "text", "text": None}], None),
+        ("x" * 200, "x" * 200),
+        ("x" * 199 + " yz", "x" * 199 + "…"),
+        ("[Request interrupted by user]", None),
+        ("<ide_opened_file>a.py</ide_opened_file>", None),
+        ("<command-name>/init</command-name>", None),
+    ],
+)
+def test_a_summary_has_the_first_words_that_a_user_typed(content: Any, shown: str | None) -> None:
+    key: Any = {"project_key": "p", "session_id": session(1)}
+    entry: Any = {"type": "user", "uuid": "u", "sessionId": session(1), "message": {"role": "user", "content": content}}
+    summary = sessions.fold_session_summary(None, key, [entry])
+    assert summary["data"].get("first_prompt") == shown
+    assert summary["data"] == claude_agent_sdk.fold_session_summary(None, key, [entry])["data"]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a file whose reading fails")
 async def test_a_transcript_that_cannot_be_read_is_left_out_of_the_list_and_the_others_are_there(tmp_path: Path) -> None:
     store = sessions.FileSessionStore(tmp_path)
@@ -195,3 +220,17 @@ def test_what_is_no_file_is_no_transcript(tmp_path: Path) -> None:
     with pytest.raises(errors.SessionFilesError) as caught:
         Batches(tmp_path)
     assert caught.value.args == (f"{tmp_path} is not a file; remove it",)
+
+
+def test_a_transcript_that_is_gone_is_a_typed_error(tmp_path: Path) -> None:
+    with pytest.raises(errors.SessionFilesError) as caught:
+        Batches(tmp_path / "gone")
+    assert caught.value.args == (f"{tmp_path / 'gone'} cannot be read: {os.strerror(errno.ENOENT)}",)
+    assert (caught.value.errno, type(caught.value.__cause__)) == (errno.ENOENT, FileNotFoundError)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a file whose reading fails")
+def test_a_transcript_whose_reading_fails_is_a_typed_error() -> None:
+    with closing(Batches(Path("/proc/self/mem"))) as batches, pytest.raises(errors.SessionFilesError) as caught:
+        batches.next()
+    assert caught.value.args == (f"/proc/self/mem cannot be read: {os.strerror(errno.EIO)}",)
