@@ -115,6 +115,14 @@ def test_s1_5_the_path_in_the_options_is_the_one_that_counts(world: Any, claude:
     assert report.cli.source == "explicit path"
 
 
+@posix_only
+def test_a_program_that_may_not_be_run_is_named_and_counts_as_none(world: Any, claude: str, project: ClaudeOptions) -> None:
+    Path(claude).chmod(0o644)
+    report = preflight(env=world(cli=False), options=project.replace(cli_path=claude))
+    assert (report.ok, report.cli, report.row) == (False, None, Row(api_key=False, cli=False))
+    assert [claude in each for each in report.searched] == [True]
+
+
 def test_s1_3_a_declaration_counts_here_as_it_does_in_the_call(world: Any, project: ClaudeOptions) -> None:
     report = preflight(env=world(ANTHROPIC_API_KEY=SECRET), declared={"transport": "api"}, options=project)
     assert report.resolution is not None
