@@ -775,7 +775,7 @@ class _Attempt:
         """Return the text and its blocks. A failed attempt has none: its text is no answer. A timeout keeps what was written until then."""
         if self._error is not None and not timed_out:
             return "", ()
-        if assembly.result is None and self._flow:  # what was cut off is not complete in whole messages
+        if assembly.result is None:  # what was cut off is not complete in whole messages
             return self._flow.text, self._flow.blocks
         return assembly.text, assembly.text_blocks
 
