@@ -139,6 +139,22 @@ async def test_what_a_certificate_calls_a_client_is_logged_on_one_line(words: st
     assert_records_are_safe(log.records)
 
 
+@pytest.mark.parametrize("words", HOSTILE.values(), ids=HOSTILE)
+async def test_a_process_that_does_not_start_is_logged_on_one_line(words: str, log: pytest.LogCaptureFixture) -> None:
+    def launch(_options: object) -> Any:
+        raise LookupError(words)
+
+    async with rehearsal(tokens={}, launch=launch) as stage, anyio.create_task_group() as tasks:
+        ours, theirs = memory_stream_pair()
+        client = Talker(theirs)
+        tasks.start_soon(stage.gateway.attend, Arrival(ours, medium="memory", certified=words))
+        await client.frame(Hello(version=1))
+        assert (await client.hear_frame(Refusal)).text == "claude could not be started (transport.failed)"
+        client.stream.break_connection()
+    assert_records_are_safe(log.records)
+    assert [vars(record)["gateway_event"] for record in log.records if record.levelno == logging.ERROR] == ["start_failed"]
+
+
 @pytest.mark.parametrize("words", SHORTER.values(), ids=SHORTER)
 @pytest.mark.parametrize("header", [b"origin", b"host", b"authorization", b"x-forwarded-for"])
 async def test_what_a_server_hands_on_is_logged_on_one_line(words: str, header: bytes, log: pytest.LogCaptureFixture) -> None:

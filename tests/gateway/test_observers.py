@@ -130,6 +130,9 @@ async def test_without_observable_the_token_of_an_owner_watches_nothing() -> Non
             await glance(stage.watch(ALICE), 1)
         with pytest.raises(UsageError, match="no session"):
             stage.gateway.grant_observer("ffffffff")
+        with pytest.raises(UsageError) as caught:
+            stage.gateway.grant_observer("x" * 10_000)
+        assert len(str(caught.value)) < 200
 
 
 async def test_a_token_of_an_observer_opens_its_session_only_and_nothing_else() -> None:

@@ -474,6 +474,8 @@ def test_the_log_is_structured_and_holds_no_secret(log: pytest.LogCaptureFixture
             keys.append(key)
             await client.send_line(b'{"prompt":"my secret prompt"}')
             await process.hear()
+            await process.say(b'{"n":1}')
+            await client.hear_line()
             await stage.end(client, process)
             await stage.until(sessions=0)
 
@@ -483,5 +485,8 @@ def test_the_log_is_structured_and_holds_no_secret(log: pytest.LogCaptureFixture
     assert {"session_begun", "session_ended"} <= set(events)
     begun = next(record for record in log.records if getattr(record, "gateway_event", "") == "session_begun")
     assert (vars(begun)["gateway_owner"], vars(begun)["gateway_mode"], vars(begun)["gateway_peer"]) == ("alice", "link", "the test")
+    ended = next(record for record in log.records if getattr(record, "gateway_event", "") == "session_ended")
+    fields = ("gateway_reason", "gateway_bytes_in", "gateway_bytes_out")
+    assert [vars(ended)[name] for name in fields] == ["ended", len(b'{"prompt":"my secret prompt"}\n'), len(b'{"n":1}\n')]
     everything = log.text + "".join(repr(vars(record)) for record in log.records)
     assert not [secret for secret in (ALICE, BOB, keys[0], "my secret prompt") if secret in everything]
