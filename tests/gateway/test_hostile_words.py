@@ -19,6 +19,7 @@ from claude_transport.gateway.arrival import Arrival
 from claude_transport.gateway.asgi import GatewayApplication
 from claude_transport.gateway.door import GatewayLimits
 from claude_transport.gateway.gateway import Gateway
+from claude_transport.gateway.turned_away import RefusalLog
 from claude_transport.protocol.link import Bye, Hello, Refusal
 from claude_transport.streams.memory import memory_stream_pair
 
@@ -137,6 +138,13 @@ async def test_what_a_certificate_calls_a_client_is_logged_on_one_line(words: st
             await process.rest()
             client.stream.break_connection()
     assert_records_are_safe(log.records)
+
+
+@pytest.mark.parametrize("words", HOSTILE.values(), ids=HOSTILE)
+async def test_each_part_of_a_refusal_is_logged_on_one_line(words: str, log: pytest.LogCaptureFixture) -> None:
+    RefusalLog(logging.getLogger("claude_transport.gateway")).note(logging.INFO, "refused", "refused %s", words, peer=words)
+    assert_records_are_safe(log.records)
+    assert [record.msg for record in log.records] == ["refused %s"]
 
 
 @pytest.mark.parametrize("words", HOSTILE.values(), ids=HOSTILE)
