@@ -163,6 +163,14 @@ def test_s3_1_a_key_that_wins_over_the_login_is_warned_about_with_the_remedy(wor
     assert 'ANTHROPIC_API_KEY wins over the login of claude: billing="subscription"' in warning
 
 
+def test_s3_1_a_key_of_the_settings_is_not_warned_about_with_a_remedy_that_fails(world: Any, project: ClaudeOptions) -> None:
+    """`billing="subscription"` keeps variables from the child, and not settings."""
+    settings = json.dumps({"env": {"ANTHROPIC_API_KEY": SECRET}})
+    report = preflight(env=world(), options=project.replace(settings=settings))
+    assert (report.credential, report.payer) == ("ANTHROPIC_API_KEY", "api account")
+    assert report.warnings == ("ANTHROPIC_API_KEY comes from the settings, which win over the environment",)
+
+
 def test_s3_1_a_billing_policy_changes_who_pays(world: Any, project: ClaudeOptions, tmp_path: Path) -> None:
     login = tmp_path / "home" / ".claude" / ".credentials.json"
     login.parent.mkdir(parents=True)
