@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+from hostile_words import HOSTILE, assert_records_are_safe
 
 import claude_transport as ct
 from claude_transport import errors, sessions
@@ -343,6 +344,22 @@ async def test_names_that_would_leave_the_place_are_left_out() -> None:
     found = await find_session(store, resume=SID, cwd=None)
     assert found is not None
     assert sorted(map(str, found.transcripts)) == ["None", "subagents/agent-x"]
+
+
+@pytest.mark.parametrize("words", HOSTILE.values(), ids=HOSTILE)
+async def test_a_name_that_is_left_out_is_logged_on_one_line(words: str, caplog: pytest.LogCaptureFixture) -> None:
+    class Hostile(sessions.InMemorySessionStore):
+        async def list_subkeys(self, key: Any) -> list[str]:
+            """Name a place outside."""
+            return [f"../{words}"]
+
+    store = Hostile()
+    await store.append({"project_key": sessions.project_key_for_directory(), "session_id": SID}, [{"type": "user"}])
+    found = await find_session(store, resume=SID, cwd=None)
+    assert found is not None
+    assert list(found.transcripts) == [None]
+    assert_records_are_safe(caplog.records)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 async def test_a_store_that_fails_or_hangs_before_the_start_is_a_typed_error() -> None:
