@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import sys
 from contextlib import closing
@@ -234,3 +235,10 @@ def test_a_transcript_whose_reading_fails_is_a_typed_error() -> None:
     with closing(Batches(Path("/proc/self/mem"))) as batches, pytest.raises(errors.SessionFilesError) as caught:
         batches.next()
     assert caught.value.args == (f"/proc/self/mem cannot be read: {os.strerror(errno.EIO)}",)
+
+
+def test_large_entries_of_a_transcript_come_a_few_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "transcript"
+    path.write_text("".join(json.dumps({"n": number, "text": "x" * 400_000}) + "\n" for number in range(4)))
+    with closing(Batches(path)) as batches:
+        assert [[each["n"] for each in batches.next()] for _ in range(3)] == [[0, 1, 2], [3], []]
