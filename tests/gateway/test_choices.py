@@ -307,3 +307,9 @@ def test_what_the_gateway_has_set_for_its_machine_is_not_replaced() -> None:
 
 def test_the_account_of_the_modes_knows_all_of_them() -> None:
     assert set(ALLOWS) == set(get_args(PermissionMode))
+
+
+def test_a_long_name_of_an_option_hides_no_other_one() -> None:
+    with pytest.raises(TurnedAway) as caught:
+        Choices(DEFAULT_CHOICES).apply(ClaudeOptions(), {"x" * 10_000: 1, "zeta": 2})
+    assert str(caught.value) == f"not for a client to choose: {'x' * 64}, zeta"

@@ -266,3 +266,15 @@ async def test_requests_that_are_admitted_together_are_no_more_observers_than_th
         await scene.exchange(b'{"type":"assistant","n":2}')
         await first.until(lambda: len(first.parts) > before)
         tasks.cancel_scope.cancel()
+
+
+async def test_the_place_of_an_observer_that_has_left_is_free_again() -> None:
+    async with play(limits=GatewayLimits(observers=1)) as scene:
+        await scene.exchange(b'{"type":"assistant","n":1}')
+        observers = [Observer(scene, scene.view("events", since=0))]
+        for _ in range(3):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(observers[-1].watch)
+                await observers[-1].until(lambda: bool(observers[-1].parts))
+                tasks.cancel_scope.cancel()
+            observers.append(Observer(scene, scene.view("events", since=0)))
