@@ -75,6 +75,18 @@ async def test_below_half_all_stay_and_from_there_on_one_leaves_by_the_chance_th
     assert (len(crowd), crowd.evicted, draws) == (10, 2, [])
 
 
+async def test_by_default_nobody_can_foresee_whether_one_leaves() -> None:
+    found = set()
+    for _ in range(100):
+        crowd = Crowd(full=4, per_source=4)
+        visitors = Visitors(crowd)
+        for _ in range(4):  # the probability is one half for the last one
+            visitors.come("a")
+        found.add(crowd.evicted)
+        visitors.stack.close()
+    assert found == {0, 1}
+
+
 async def test_those_that_were_refused_leave_first_the_oldest_before_the_others() -> None:
     crowd = Crowd(full=4, per_source=4, draw=lambda: 0.999)
     visitors = Visitors(crowd)
