@@ -95,14 +95,14 @@ async def test_what_is_declared_is_asked_first_and_the_methods_after_it() -> Non
 def wrapped(name: str, transport: Any, tmp_path: Any) -> ct.Transport:
     wrappers = {
         "retrying": ct.RetryingTransport,
-        "logging": ct.LoggingTransport,
+        "metrics": ct.MetricsTransport,
         "recording": lambda inside: ct.RecordingTransport(inside, tmp_path / "tape.ndjson"),
     }
     made: ct.Transport = wrappers[name](transport)
     return made
 
 
-@pytest.mark.parametrize("name", ["retrying", "logging", "recording"])
+@pytest.mark.parametrize("name", ["retrying", "metrics", "recording"])
 async def test_a_wrapper_withholds_what_would_pass_it_by(name: str, tmp_path: Any) -> None:
     with FakeClaude(Scenario.echo()) as fake:
         inside = ct.SubprocessTransport(command=fake.command)
