@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 
 from claude_transport.errors import UsageError
-from claude_transport.protocol.codec import decode_dict
+from claude_transport.protocol.codec import REFUSED, decode_dict
 from claude_transport.streams.inflow import Flag
 from claude_transport.transport import BeforePrompt
 
@@ -25,7 +25,7 @@ class HeldPrompts:
         Raises what `before_prompt` raises, and `UsageError` when it returns no line, or that of another prompt.
         """
         if self._order is None:
-            self._order = anyio.Lock()
+            self._order = anyio.Lock(fast_acquire=True)  # a prompt that need not wait is sent in the same step
         over = Flag()
         with anyio.CancelScope() as scope:
             self._waiting[scope] = over
@@ -53,7 +53,11 @@ def _checked(line: object, *, instead_of: bytes) -> bytes:
         return instead_of
     if not isinstance(line, bytes) or line.find(b"\n") != len(line) - 1:
         raise UsageError("before_prompt must return one line, as bytes with a newline at its end")
-    before, after = decode_dict(instead_of), decode_dict(line)
+    before = decode_dict(instead_of)
+    try:
+        after = decode_dict(line)
+    except REFUSED as exc:
+        raise UsageError("before_prompt must return one line that holds a JSON object") from exc
     if (after.get("type"), after.get("uuid")) != (before.get("type"), before.get("uuid")):
         raise UsageError("before_prompt may change the content of a prompt, but neither its type nor its uuid")
     return line

@@ -278,7 +278,9 @@ class Query(Controls):
         if not connection.is_open:
             with connection.awaiting_ready():
                 await connection.until_ready()
-                return await self.send(content, uuid=uuid, priority=priority)
+                if connection.terms.before_prompt is None:
+                    return await self.send(content, uuid=uuid, priority=priority)
+            return await self.send(content, uuid=uuid, priority=priority)  # an interrupt does not wait for a prompt that is held back
         if connection.loop is None or not connection.loop.is_current:
             connection.check_loop()
         if uuid is None or isinstance(uuid, uuids.UUID):

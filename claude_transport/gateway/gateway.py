@@ -460,8 +460,8 @@ class Gateway:
             check_transport(transport, of="Gateway", option="launch")
             trace = _trace_of(guest.hello) if guest.hello is not None else {}
             terms = transport.attach(Client(answers=answers, trace=trace))
-            terms.check_prompts_pass(of="Gateway")
             try:
+                terms.check_prompts_pass(of="Gateway")
                 with anyio.fail_after(_START_TIMEOUT):
                     await transport.connect()
                 self._roster.refuse_if_draining()  # drain() or aclose() came meanwhile, and would not see this session

@@ -61,12 +61,12 @@ def peek(line: bytes) -> Peek:
         kind = outer.type
         if kind is None and (outer.method is not None or outer.id is not None):
             kind = outer.method or ("error" if isinstance(outer.error, msgspec.Raw) else "answer")
-            request_id = None if outer.id is None else str(outer.id)
+            request_id = str(outer.id) if isinstance(outer.id, str | int) else None
         elif kind in ("control_request", "control_response"):
             inner = _inner(outer.request if kind == "control_request" else outer.response)
             if inner is not None:
                 subtype, request_id = inner.subtype, request_id or inner.request_id
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except (msgspec.MsgspecError, ValueError, RecursionError):  # also bytes that are no UTF-8, and numbers with too many digits
         return NO_MESSAGE
     return Peek(
         type=_text(kind), subtype=_text(subtype), request_id=_text(request_id), uuid=_text(outer.uuid), session_id=_text(outer.session_id)

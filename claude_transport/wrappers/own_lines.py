@@ -280,7 +280,10 @@ def checked_line(line: bytes | str, *, of: str) -> bytes:
     """Return one line without its newline. Raises `UsageError` for what is no line."""
     if not isinstance(line, bytes | str):
         raise UsageError(f"{of} takes one line, as bytes or text, not {type(line).__name__}")
-    found = (line.encode() if isinstance(line, str) else line).removesuffix(b"\n")
+    try:
+        found = (line.encode() if isinstance(line, str) else line).removesuffix(b"\n")
+    except UnicodeEncodeError as exc:
+        raise UsageError(f"{of} takes text that is Unicode: {exc.reason}") from exc
     if not found or b"\n" in found:
         raise UsageError(f"{of} takes one line, and not {'none' if not found else 'several'}")
     return found

@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 import pytest
-from peers import ForeignTransport, permission, result, said, soon
+from peers import ForeignTransport, answer_to, permission, result, said, soon
 from virtual_time import Backend, jumping_backends
 
 import claude_transport as ct
@@ -36,6 +36,37 @@ class Holding(ct.TransportWrapper):
 
     def attach(self, client: Client) -> SessionTerms:
         return super().attach(client).with_before_prompt(self._before)
+
+
+async def test_an_interrupt_before_the_start_is_over_does_not_wait_for_a_prompt_that_is_held_back() -> None:
+    asked = anyio.Event()
+    initialize: list[dict[str, Any]] = []
+    outcomes: list[InterruptOutcome] = []
+
+    def answer(frame: dict[str, Any]) -> None:
+        if frame.get("request", {}).get("subtype") == "initialize":
+            initialize.append(frame)
+            asked.set()
+        elif frame["type"] == "control_request":
+            transport.say(answer_to(frame))
+
+    async def interrupt() -> None:
+        outcomes.append(await query.interrupt(timeout=1))
+
+    transport = ForeignTransport(answers=False, on_write=answer)
+    query = Query(Holding(transport, four_seconds))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(query.start)
+        await asked.wait()
+        tasks.start_soon(query.send, "held")
+        await settled()
+        tasks.start_soon(interrupt)
+        await settled()
+        transport.say(answer_to(initialize[0]))
+        await soon(lambda: outcomes)
+        assert (outcomes[0] is InterruptOutcome.TIMED_OUT, texts(transport)) == (False, [])
+    assert texts(transport) == ["held"]
+    await query.aclose()
 
 
 class OverBudget(Exception):
@@ -147,10 +178,13 @@ async def test_a_prompt_may_get_another_content_and_the_outer_wrapper_is_asked_f
         (lambda line: line.decode(), "must return one line, as bytes"),
         (lambda line: line.rstrip(), "must return one line, as bytes"),
         (lambda line: line + line, "must return one line, as bytes"),
+        (lambda line: b"{half\n", "one line that holds a JSON object"),
+        (lambda line: b"[1]\n", "one line that holds a JSON object"),
+        (lambda line: b'{"x":"\xff"}\n', "one line that holds a JSON object"),
         (lambda line: changed(line, uuid="other"), "neither its type nor its uuid"),
         (lambda line: changed(line, type="control_request"), "neither its type nor its uuid"),
     ],
-    ids=["nothing", "text", "no newline", "two lines", "another uuid", "another type"],
+    ids=["nothing", "text", "no newline", "two lines", "half", "a list", "no UTF-8", "another uuid", "another type"],
 )
 async def test_what_is_no_line_of_this_prompt_is_refused_and_nothing_is_sent(change: Callable[[bytes], Any], words: str) -> None:
     async def before(line: bytes) -> Any:

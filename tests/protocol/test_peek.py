@@ -36,6 +36,8 @@ RECORDINGS = Path(__file__).parents[1] / "testing" / "recordings"
         (b'{"method":"turn/start","id":7,"params":{}}', Peek(type="turn/start", request_id="7")),
         (b'{"id":7,"result":{}}', Peek(type="answer", request_id="7")),
         (b'{"id":"a","error":{"code":-32600}}', Peek(type="error", request_id="a")),
+        (b'{"id":[1],"result":{}}', Peek(type="answer")),
+        (b'{"id":' + b"9" * 5000 + b"}", NO_MESSAGE),
         (b'{"type":5,"uuid":[],"session_id":"s"}', Peek(session_id="s")),
         (b'{"type":"","subtype":""}', NO_MESSAGE),
         (b'{"type":"control_request","request":[]}', NO_MESSAGE),

@@ -270,11 +270,11 @@ async def test_another_reader_goes_on_where_the_first_one_was_cancelled(make: An
             assert await anext(wrapper.read_messages()) == {"type": "b"}
 
 
-@pytest.mark.parametrize("line", [b"", b"\n", b"a\nb", "a\nb\n", None, {"type": "a"}])
+@pytest.mark.parametrize("line", [b"", b"\n", b"a\nb", "a\nb\n", None, {"type": "a"}, "\ud800"])
 async def test_what_is_no_line_is_refused(line: Any) -> None:
     async with LineWrapper(Peer()) as wrapper:
         for call in (wrapper.inject, wrapper.send_later):
-            with pytest.raises(UsageError, match="takes one line"):
+            with pytest.raises(UsageError, match=r"takes (one line|text that is Unicode)"):
                 call(line)
 
 
