@@ -61,7 +61,10 @@ def round_trips(command: list[str], count: int) -> list[float]:
             os.write(into, LINE)
             left = len(LINE)
             while left:
-                left -= len(os.read(out, 65536))
+                data = os.read(out, 65536)
+                if not data:
+                    raise SystemExit(f"{command} has ended: line {number} has no answer")
+                left -= len(data)
             if number >= 50:
                 found.append((time.perf_counter() - begin) * 1000)
             time.sleep(0.0005)  # a host does not write without a pause

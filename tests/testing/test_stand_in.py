@@ -224,6 +224,26 @@ def test_a_recorder_that_is_killed_costs_the_tape_and_not_the_conversation(play:
         assert host.returncode == 0
 
 
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="this system shares its processors by process, not by session")
+def test_the_recorder_leaves_the_processors_to_what_it_records(tmp_path: Path) -> None:
+    """It has a session of its own. Linux gives each session its share, so the niceness of the process alone would change nothing."""
+    tape = tmp_path / "tape.ndjson"
+    shell = ["sh", "-c", 'exec "$@" 3>"$0"', str(tape)]
+    with subprocess.Popen([*shell, sys.executable, recorder.__file__, str(tape), "", "0"], stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        copies = process.stdin.fileno()
+        os.set_blocking(copies, False)
+        while True:
+            try:
+                os.write(copies, b"\n" * 65536)
+            except BlockingIOError:
+                break
+        assert select.select([], [copies], [], PATIENCE)[1], "the recorder reads, and so it has done what it does first"
+        assert Path(f"/proc/{process.pid}/autogroup").read_text("utf-8").split()[-1] == "19"
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) == 19
+        process.kill()
+
+
 def test_what_a_host_does_after_the_end_of_claude_is_on_no_tape_and_in_no_other_file(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

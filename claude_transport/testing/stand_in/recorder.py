@@ -32,6 +32,7 @@ _READ_BYTES: Final = 2**20
 _F_GETPIPE_SZ: Final = 1032
 _SMALL_PIPE_BYTES: Final = 2**14  # the pipes of macOS
 _PAUSE: Final = 0.1  # seconds between two batches: to be woken for each line would delay that line where processors are few
+_NICENESS: Final = 19
 _GRACE: Final = 2.0  # seconds between SIGTERM and SIGKILL
 _DIRECTIONS: Final[dict[str, Direction]] = {"i": "in", "o": "out", "e": "err"}
 
@@ -254,6 +255,17 @@ def record(recording: Recording, tape: str) -> bool:
     return True
 
 
+def _step_back() -> None:
+    """Leave the processors to what is recorded.
+
+    Linux shares them between sessions first, so that the niceness of a process that is alone in its session changes nothing.
+    """
+    with contextlib.suppress(OSError):
+        os.nice(_NICENESS)
+    with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as niceness:  # noqa: PTH123
+        niceness.write(str(_NICENESS))
+
+
 def main(tape: str, target: str, turn: int) -> None:
     """Write what comes, and then end what the tee has left behind."""
     with contextlib.suppress(OSError):
@@ -261,8 +273,7 @@ def main(tape: str, target: str, turn: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     os.closerange(_TAPE + 1, 4096)  # what the host has left open for its claude must end when that ends
-    with contextlib.suppress(OSError):
-        os.nice(10)
+    _step_back()
     recording = Recording()
     is_complete = record(recording, tape)
     from claude_transport.testing.stand_in import tee
