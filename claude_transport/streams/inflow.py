@@ -3,7 +3,7 @@
 Everything that makes reading fast is in this module. Its users see five names:
 
 * `Inflow` reads one pipe: `take()` without waiting, `arrival()` to wait, `pour()` to have chunks handed to a function.
-* `Pourable` is the protocol of a stream that offers `pour()`.
+* `Pourable` is the class of a stream that offers `pour()`.
 * `Wakeup` is an event that can fire many times, and `Flag` one that is set once.
 * `Pace` lets other tasks run now and then, in a loop that never waits.
 
@@ -22,7 +22,7 @@ import os
 import select
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
 import anyio.lowlevel
@@ -44,18 +44,6 @@ _PACE_BYTES: Final = 512 * 2**10
 
 _LOOK_AGAIN: Final = 0.02
 """Seconds between two looks at pipes that the system does not let trio wait for."""
-
-
-@runtime_checkable
-class Pourable(Protocol):
-    """A byte stream that can hand chunks to a function without resuming the task that waits for them."""
-
-    async def pour(self, hand_on: Callable[[bytes], bool]) -> bool:
-        """Wait, and call `hand_on` with each chunk that arrives, until it returns True.
-
-        Returns True when `hand_on` returned True. Returns False when the caller has to call `receive()`, which has data or an error.
-        """
-        ...
 
 
 class Wakeup:

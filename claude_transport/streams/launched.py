@@ -12,13 +12,14 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
-from anyio.abc import ByteStream, ByteStreamConnectable
+from anyio.abc import ByteStreamConnectable
 
 from claude_transport.background import BackgroundTask
 from claude_transport.errors import ClaudeTransportError, CLIConnectionError, ConnectTimeout, ProcessError
 from claude_transport.launch.launcher import Launcher, exit_status, why_ended, why_not_started, why_refused
 from claude_transport.launch.supervisor import Word, find_word, without_words
 from claude_transport.streams.address import StreamAttribute
+from claude_transport.streams.at_once import ClosesInATask
 from claude_transport.streams.process import ProcessConnectable, ProcessStream
 from claude_transport.transport import HURRIED_CLOSE
 
@@ -127,7 +128,7 @@ class LaunchedConnectable(ByteStreamConnectable):
         return why_not_started(self._launcher, exit_code=exit_code, signal=signal, stderr=_stderr(stream, self._mark))
 
 
-class LaunchedStream(ByteStream):
+class LaunchedStream(ClosesInATask):
     """Standard input and output of a program at the other end of a launcher.
 
     After the last byte, `receive()` raises `EndOfStream` when the supervisor reported a good end, `ProcessError` when it reported a

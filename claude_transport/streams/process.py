@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import anyio
 import anyio.lowlevel
-from anyio.abc import ByteStream, ByteStreamConnectable
 
 from claude_transport.background import BackgroundTask
 from claude_transport.errors import (
@@ -33,6 +32,7 @@ from claude_transport.errors import (
 from claude_transport.printable import last_lines, redacted_tail
 from claude_transport.protocol.redaction import redactor_knowing
 from claude_transport.streams.address import StreamAttribute
+from claude_transport.streams.at_once import ClosesInATask, FactsAtOnce, OpensAtOnce, Pourable, SendsAtOnce
 from claude_transport.streams.guard import MARK_VARIABLE, SPARED_VARIABLE, SafePopen, guard, new_mark
 from claude_transport.streams.inflow import Flag, Pace
 from claude_transport.streams.reaping import Child, ExitStatus, StderrTail, end_unowned
@@ -54,7 +54,7 @@ _HOPELESS = frozenset({errno.E2BIG, errno.ENAMETOOLONG, errno.ELOOP})
 """Errors of the system that the same command would get again."""
 
 
-class ProcessConnectable(ByteStreamConnectable):
+class ProcessConnectable(OpensAtOnce):
     """Starts `command` as a child process in a session of its own.
 
     Args:
@@ -255,7 +255,7 @@ class ChildOutput(Protocol):
     async def pour(self, hand_on: Callable[[bytes], bool]) -> bool: ...
 
 
-class ProcessStream(ByteStream):
+class ProcessStream(SendsAtOnce, ClosesInATask, Pourable):
     """Standard input and output of a running child process.
 
     After the last byte, `receive()` raises `EndOfStream` when the program ended well and `ProcessError` when it did not. Standard
@@ -325,6 +325,10 @@ class ProcessStream(ByteStream):
         """Close the child's input."""
         await anyio.lowlevel.checkpoint_if_cancelled()
         self._child.close_input()
+
+    def send_whole_now(self, item: bytes) -> bool:
+        """Return False: nothing was sent."""
+        return False
 
     def send_eof_now(self) -> None:
         """Close the child's input without waiting."""
@@ -466,7 +470,7 @@ class PumpedStream(ProcessStream):
 _Stream = TypeVar("_Stream", bound=ProcessStream)
 
 
-class _Facts(Mapping[Any, Callable[[], Any]]):
+class _Facts(FactsAtOnce):
     """The typed attributes of a process stream. A dict of closures would take 2 KB for each session."""
 
     __slots__ = ("_child", "_started_at")

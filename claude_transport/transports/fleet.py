@@ -31,7 +31,7 @@ _MOST_KEPT = 100_000
 _BOOKMARK: Final = re.compile(r"(\d{1,15})@((?:\d{1,15}\.[\w-]{0,64})?)", re.ASCII)
 
 
-class FleetTransport(StreamTransport):
+class FleetTransport(StreamTransport, at_once=True):
     """A transport to a session on a fleet, through the broker at `url`: `redis://user:password@host:port/database`, or `rediss://…`.
 
     Without `session`, a new one begins: the broker keeps it until a worker takes it. With the id of a running one, this client takes

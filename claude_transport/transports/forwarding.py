@@ -46,7 +46,7 @@ class _Carrier:
 
     def __init__(self, target: Transport) -> None:
         self._target: Any = target
-        self._takes_blocks = type(target).write is StreamTransport.write  # without a copy
+        self._takes_blocks = isinstance(target, StreamTransport) and target.acts_at_once  # without a copy
         self._block: LineBlock | None = None
         self.lines = 0
         self.size = 0

@@ -34,7 +34,7 @@ _FORCE_AFTER = 1.0
 """Seconds after its own timeout until a resumable stream is closed by force."""
 
 
-class NetworkTransport(StreamTransport):
+class NetworkTransport(StreamTransport, at_once=True):
     """A transport to a remote Claude at `url`: `tcp://host:port`, `tls://host:port`, `unix:///path`, `ws://host[:port]/path`, `wss://…`.
 
     With `resume` (the default) it speaks the link protocol of a gateway of this library. Connections may be cut, and each line still
@@ -148,6 +148,8 @@ class NetworkTransport(StreamTransport):
             if str(self._address) not in str(exc):  # the message of a gateway does not name its address
                 exc.args = (f"{self._address}: {exc}",)
             raise
+
+    looks_at_lines = True
 
     def _accept(self, lines: Sequence[bytes]) -> Sequence[bytes]:
         if self._greeting is None or _REFUSED not in lines[-1]:

@@ -10,7 +10,7 @@ import functools
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -36,7 +36,8 @@ from claude_transport.protocol.codec import LineDecoder, decode_message
 from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineBlock, LineFramer, OversizedLine
 from claude_transport.streams.address import StreamAttribute
-from claude_transport.streams.inflow import Pace, Pourable, Turnstile
+from claude_transport.streams.at_once import ClosesInATask, FactsAtOnce, OpensAtOnce, Pourable, SendsAtOnce
+from claude_transport.streams.inflow import Pace, Turnstile
 from claude_transport.streams.room import MOST_READ_BYTES
 from claude_transport.transport import (
     HURRIED_CLOSE,
@@ -123,6 +124,21 @@ class StreamTransport(Transport):
         "_write_lock",
     )
 
+    acts_at_once: ClassVar[bool] = True
+    """Whether the work of this class may be done without its methods, where nothing has to be waited for. `attach()` offers that then."""
+
+    looks_at_lines: ClassVar[bool] = False
+    """Whether this class changes `_accept()`, so that each line that was read must go through it."""
+
+    def __init_subclass__(cls, *, at_once: bool = False, **arguments: Any) -> None:
+        """Declare a subclass: `class Mine(StreamTransport, at_once=True)`.
+
+        Without `at_once=True` its methods are always called, as it may have changed them. With it, it says that it has no work of its own
+        in `connect()`, `write()`, `end_input()` and `close()`.
+        """
+        super().__init_subclass__(**arguments)
+        cls.acts_at_once = at_once
+
     def __init__(
         self,
         connectable: ByteStreamConnectable,
@@ -168,9 +184,9 @@ class StreamTransport(Transport):
         """
         return SessionTerms(strict=self._strict, on_failure=self._failures, hurry=self.hurry, at_once=self._at_once())
 
-    def _at_once(self) -> AtOnce:
-        """Return what this transport does without waiting."""
-        return AtOnce(self.connect_now, self.write_now, self.end_input_now, self.close_now)
+    def _at_once(self) -> AtOnce | None:
+        """Return what this transport does without waiting. None when the methods of its class have to be called."""
+        return AtOnce(self.connect_now, self.write_now, self.end_input_now, self.close_now) if self.acts_at_once else None
 
     async def connect(self) -> None:
         """Open the stream. Does nothing when it is open.
@@ -202,12 +218,11 @@ class StreamTransport(Transport):
 
         Raises what `connect()` raises.
         """
-        open_now = getattr(self._connectable, "connect_now", None)
-        is_own = type(self).connect is StreamTransport.connect  # a subclass may have work of its own to do
-        if open_now is None or not is_own or self._stream is not None or self._closed or self._connect_lock.locked():
+        opener = self._connectable if self.acts_at_once else None
+        if not isinstance(opener, OpensAtOnce) or self._stream is not None or self._closed or self._connect_lock.locked():
             return False
         try:
-            stream = open_now()
+            stream = opener.connect_now()
         except OSError as exc:
             raise CLIConnectionError(f"cannot connect: {exc}") from exc
         if stream is not None:
@@ -216,11 +231,10 @@ class StreamTransport(Transport):
 
     def _use(self, stream: ByteStream) -> None:
         self._stream = stream
-        self._is_pipe = hasattr(stream, "pour")
-        # some streams can often send without waiting; a subclass may have work of its own to do then
-        if type(self).write is StreamTransport.write and type(self).end_input is StreamTransport.end_input:
-            self._send_now = getattr(stream, "send_whole_now", None)
-            self._send_eof_now = getattr(stream, "send_eof_now", None)
+        self._is_pipe = isinstance(stream, Pourable)
+        if self.acts_at_once and isinstance(stream, SendsAtOnce):
+            self._send_now = stream.send_whole_now
+            self._send_eof_now = stream.send_eof_now
 
     def is_ready(self) -> bool:
         """Return True while the stream is open, and neither it nor the peer is known to be broken or gone."""
@@ -416,7 +430,7 @@ class StreamTransport(Transport):
 
     def _block_of(self, chunk: bytes) -> LineBlock | None:
         """Count a chunk that was read. Return the lines that it completes in one piece, and None when it completes none."""
-        if self._tap is not None or type(self)._accept is not StreamTransport._accept:  # noqa: SLF001 - it looks at the lines
+        if self._tap is not None or self.looks_at_lines:
             return LineBlock.of(lines) if (lines := self._batch_of(chunk)) else None
         self._bytes_read += len(chunk)
         block = self._framer.feed_block(chunk)
@@ -481,11 +495,11 @@ class StreamTransport(Transport):
 
     def close_now(self) -> bool:
         """Close the transport if nothing has to be waited for. Returns False when it is not closed: then call `close()`, which waits."""
-        begin = getattr(self._stream, "begin_close", None)
-        if begin is None or self._closed or self._after_close is not None or type(self).close is not StreamTransport.close:
+        stream = self._stream
+        if not isinstance(stream, ClosesInATask) or self._closed or self._after_close is not None or not self.acts_at_once:
             return False
         self._closed = True
-        self._closer = begin()
+        self._closer = stream.begin_close()
         return self._closer is None
 
     async def close(self) -> None:
@@ -513,8 +527,10 @@ class StreamTransport(Transport):
         if self._closer is None:
             try:
                 # a stream that ends in a task of its own, or at once, needs no second task
-                begin = getattr(self._stream, "begin_close", None)
-                self._closer = BackgroundTask.spawn(self._aclose, name="close transport") if begin is None else begin()
+                if isinstance(self._stream, ClosesInATask):
+                    self._closer = self._stream.begin_close()
+                else:
+                    self._closer = BackgroundTask.spawn(self._aclose, name="close transport")
             except RuntimeError:  # the event loop is ending and takes no new task
                 await self._aclose()
                 return
@@ -533,9 +549,8 @@ class StreamTransport(Transport):
         self._close_timeout = min(self._close_timeout, max(seconds, 0.0))
         if self._patience is not None:
             self._patience.deadline = min(self._patience.deadline, anyio.current_time() + self._close_timeout)
-        hurry = getattr(self._stream, "hurry", None)
-        if hurry is not None:
-            hurry(self._close_timeout)
+        if isinstance(self._stream, ClosesInATask):
+            self._stream.hurry(self._close_timeout)
 
     async def _aclose(self) -> None:
         async with self._connect_lock:  # a connect() under way has ended
@@ -557,7 +572,7 @@ class StreamTransport(Transport):
         """What is known about the connection now: address, process and how it ended, as far as there is one, and the counts."""
         facts: Any = {} if self._stream is None else self._stream.extra_attributes
         known: dict[str, Any]
-        if hasattr(facts, "snapshot"):  # a process tells them together, which costs less
+        if isinstance(facts, FactsAtOnce):  # a process tells them together, which costs less
             known = facts.snapshot()
         else:
             known = {name: facts[attribute]() for name, attribute in _FACTS.items() if attribute in facts}

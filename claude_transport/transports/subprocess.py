@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 import msgspec
-from anyio.abc import ByteStreamConnectable
 
 from claude_transport.errors import CLIVersionMismatch, ConfigurationError, ProcessError, SpawnError, warn_caller
 from claude_transport.launch.argv import BARE_DROPPED
@@ -60,6 +59,7 @@ from claude_transport.loggers import logger_for
 from claude_transport.printable import printable
 from claude_transport.protocol.envelope import DecodeFailure
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineFramer
+from claude_transport.streams.at_once import OpensAtOnce
 from claude_transport.streams.guard import new_mark
 from claude_transport.streams.process import DEFAULT_CLOSE_TIMEOUT, ProcessConnectable, ProcessStream
 from claude_transport.transport import Client, PermissionSetting, SessionTerms, Storage, TransportInfo
@@ -81,7 +81,7 @@ _TRACE_VARIABLES = ("TRACEPARENT", "TRACESTATE")
 _UNKNOWN_OPTION = re.compile(r"error: (?:unknown option|unexpected argument) '(?P<flag>[^'=\n]+)")
 
 
-class SubprocessTransport(StreamTransport):
+class SubprocessTransport(StreamTransport, at_once=True):
     """A transport to a child process: the `claude` CLI or `codex app-server` with `options`, or any program that speaks JSON lines.
 
     Args:
@@ -241,8 +241,7 @@ class SubprocessTransport(StreamTransport):
     def open_now(self) -> ProcessStream | None:
         """Start the process and return its stream, or None when something has to be waited for. `connect_now()` calls it."""
         options = self._read_options or self._options
-        is_own = type(self).open is SubprocessTransport.open  # a subclass may open something else
-        if options.session_store is not None or os.name == "nt" or not is_own or not self._plans_at_once(options):
+        if options.session_store is not None or os.name == "nt" or not self._plans_at_once(options):
             return None
         self._read_options, planned = self._planning(options)()
         self._accept_plan(planned)
@@ -583,7 +582,7 @@ async def _ask_version(cli: CLI | None, env: Mapping[str, str] | None) -> str | 
     return await anyio.to_thread.run_sync(functools.partial(ask_cli_version, cli, env=env))
 
 
-class _Opener(ByteStreamConnectable):
+class _Opener(OpensAtOnce):
     """The opener of a `SubprocessTransport`. Its reference is weak, so that the two do not keep each other alive."""
 
     def __init__(self, transport: SubprocessTransport) -> None:
