@@ -139,6 +139,17 @@ class Storage(NamedTuple):
     wait_stored: Callable[[], Awaitable[object]]
 
 
+class Confidential(NamedTuple):
+    """What a redactor has to know of a transport, and a tape notes of it: `Transport.confidential`.
+
+    `options` are those that the transport was made with, and their `env` holds secrets by the names of its variables. `values` are further
+    values of any kind, such as texts of settings files. A redactor removes what is secret in them by its name or its form, at any depth.
+    """
+
+    options: msgspec.Struct | None = None
+    values: tuple[object, ...] = ()
+
+
 class SessionTerms(msgspec.Struct, frozen=True, kw_only=True):
     """What a transport asks of the layer above it (usually a `Query`), and the callbacks that this layer should call.
 
@@ -342,6 +353,14 @@ class Transport(ABC):
         """What is known about the connection at this moment. The default knows only the name of the class."""
         return TransportInfo(kind=type(self).__name__)
 
+    @property
+    def confidential(self) -> Confidential:
+        """What `redactor_for()` has to know of this transport. A wrapper tells what the wrapped transport tells. The default is empty.
+
+        Override it in a transport that holds a token, an environment or options, so that they are removed from tapes, logs and spans.
+        """
+        return Confidential()
+
     def attach(self, client: Client) -> SessionTerms:
         """Tell the transport about `client`, the layer above it. Returns what the transport asks of that layer, as `SessionTerms`.
 
@@ -404,19 +423,20 @@ def attach_to(transport: TransportLike, client: Client) -> SessionTerms:
     return transport.attach(client) if isinstance(transport, Transport) else SessionTerms()
 
 
+def confidential_of(transport: TransportLike) -> Confidential:
+    """Return `transport.confidential`; nothing for a transport that has only the six methods."""
+    return transport.confidential if isinstance(transport, Transport) else Confidential()
+
+
 def info_of(transport: TransportLike) -> TransportInfo:
-    """Return `transport.info`; for a transport without one, a `TransportInfo` that only names its class."""
-    info = getattr(transport, "info", None)
+    """Return `transport.info`; for a transport that has only the six methods, a `TransportInfo` that only names its class."""
+    info = transport.info if isinstance(transport, Transport) else None
     return info if isinstance(info, TransportInfo) else TransportInfo(kind=type(transport).__name__)
 
 
 def read_lines_of(transport: TransportLike) -> AsyncIterator[Sequence[bytes]]:
-    """Return `transport.read_lines()`; for a transport without that method, the encoded messages of `read_messages()`."""
-    read_lines = getattr(transport, "read_lines", None)
-    if read_lines is not None:
-        lines: AsyncIterator[Sequence[bytes]] = read_lines()
-        return lines
-    return _EncodedMessages(transport.read_messages())
+    """Return `transport.read_lines()`; for a transport that has only the six methods, the encoded messages of `read_messages()`."""
+    return transport.read_lines() if isinstance(transport, Transport) else _EncodedMessages(transport.read_messages())
 
 
 class PouredLines(ABC):

@@ -59,6 +59,7 @@ from claude_transport.transport import (
     TransportInfo,
     TransportLike,
     attach_to,
+    info_of,
     read_lines_of,
 )
 
@@ -336,8 +337,7 @@ class Connection:
     @property
     def info(self) -> TransportInfo:
         """What is known of the transport."""
-        info = getattr(self._transport, "info", None)
-        return info if isinstance(info, TransportInfo) else TransportInfo(kind=type(self._transport).__name__)
+        return info_of(self._transport)
 
     async def connect(self, *, timeout: float) -> None:
         """Connect the transport, unless it is connected already. Wait `timeout` seconds at most.

@@ -11,9 +11,9 @@ from claude_transport.observing.following import LocalObservation, Observation
 from claude_transport.protocol.observation import check_since
 from claude_transport.streams.address import parse_address
 from claude_transport.transport import TransportLike, check_transport
+from claude_transport.wrappers.base import TransportWrapper
 from claude_transport.wrappers.observable import ObservableTransport
 
-_MAX_WRAPPERS: Final = 16
 """Nested wrappers that are searched for the one that keeps lines."""
 
 _SESSION: Final = re.compile(r"[\w-]{1,64}", re.ASCII)
@@ -70,9 +70,7 @@ def observe(
 
 def _kept_in(transport: TransportLike) -> ObservableTransport:
     check_transport(transport, of="observe")
-    inside: object = transport
-    for _ in range(_MAX_WRAPPERS):
-        if isinstance(inside, ObservableTransport):
-            return inside
-        inside = getattr(inside, "transport", None)
+    kept = transport.find(ObservableTransport) if isinstance(transport, TransportWrapper) else None
+    if kept is not None:
+        return kept
     raise UsageError("this transport keeps no lines: wrap it in an ObservableTransport before it connects")

@@ -21,7 +21,7 @@ from claude_transport.lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "transport": "AtOnce BeforePrompt Client PermissionSetting SessionTerms Storage Transport TransportInfo TransportLike",
+        "transport": "AtOnce BeforePrompt Client Confidential PermissionSetting SessionTerms Storage Transport TransportInfo TransportLike",
         "transports.forwarding": "Forwarded forward",
         "transports.mock": "MockTransport",
         "transports.network": "NetworkTransport",

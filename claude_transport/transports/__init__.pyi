@@ -3,6 +3,7 @@
 from claude_transport.transport import AtOnce as AtOnce
 from claude_transport.transport import BeforePrompt as BeforePrompt
 from claude_transport.transport import Client as Client
+from claude_transport.transport import Confidential as Confidential
 from claude_transport.transport import PermissionSetting as PermissionSetting
 from claude_transport.transport import SessionTerms as SessionTerms
 from claude_transport.transport import Storage as Storage
@@ -25,6 +26,7 @@ __all__ = [
     "AtOnce",
     "BeforePrompt",
     "Client",
+    "Confidential",
     "Forwarded",
     "MockTransport",
     "NetworkTransport",

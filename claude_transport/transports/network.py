@@ -24,7 +24,7 @@ from claude_transport.streams.link import LinkConnectable
 from claude_transport.streams.sockets import DEFAULT_CONNECT_TIMEOUT, SocketConnectable
 from claude_transport.streams.tls import TLSConnectable
 from claude_transport.streams.websocket import WebSocketConnectable
-from claude_transport.transport import Client, SessionTerms, TransportInfo
+from claude_transport.transport import Client, Confidential, SessionTerms, TransportInfo
 from claude_transport.transports.stream import DEFAULT_STREAM_CLOSE_TIMEOUT, StreamTransport, check_bounds
 
 _REFUSED = b'"refused"'
@@ -114,8 +114,14 @@ class NetworkTransport(StreamTransport, at_once=True):
         super().__init__(
             connectable, max_line_bytes=max_line_bytes, close_timeout=close_timeout + (_FORCE_AFTER if resume else 0), strict=strict
         )
+        self._confidential = {"token": token, "options": chosen}
         self._structured_output = bool(chosen.get("output_format"))
         self._exposes_token = token is not None and not (self._address.is_encrypted or self._address.stays_here)
+
+    @property
+    def confidential(self) -> Confidential:
+        """The token and the options that go to the server, in which redactors look for secrets."""
+        return Confidential(values=(self._confidential,))
 
     def attach(self, client: Client) -> SessionTerms:
         """Note which questions of the CLI `client`, the layer above, answers, and its trace. Returns `SessionTerms`.

@@ -62,7 +62,7 @@ from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineFramer
 from claude_transport.streams.at_once import OpensAtOnce
 from claude_transport.streams.guard import new_mark
 from claude_transport.streams.process import DEFAULT_CLOSE_TIMEOUT, ProcessConnectable, ProcessStream
-from claude_transport.transport import Client, PermissionSetting, SessionTerms, Storage, TransportInfo
+from claude_transport.transport import Client, Confidential, PermissionSetting, SessionTerms, Storage, TransportInfo
 from claude_transport.transports.stream import StreamTransport
 from claude_transport.winapi import make_private
 
@@ -149,15 +149,13 @@ class SubprocessTransport(StreamTransport, at_once=True):
         return self._codex or self._options
 
     @property
-    def confidential(self) -> Sequence[str] | None:
-        """The texts of the settings files that the session reads, in which redactors look for secrets. None when they are on another
-        machine.
-        """
+    def confidential(self) -> Confidential:
+        """The options, and the texts of the settings files that the session reads on this machine. Redactors look for secrets in them."""
         if self._launcher is not None and self._launcher.supervised:
-            return None
+            return Confidential(self.options)
         if self._confidential is None:
             self._confidential = self._settings_texts()
-        return self._confidential
+        return Confidential(self.options, (self._confidential,))
 
     def _settings_texts(self) -> Sequence[str]:
         if self._codex is None:
@@ -338,7 +336,7 @@ class SubprocessTransport(StreamTransport, at_once=True):
             diagnose=None if is_remote else functools.partial(_diagnose, cli=self._cli, env=env, name=self._program),
             on_gone=payloads.remove,
             on_unread=None if self._mirror is None else functools.partial(_take_unread, self._framer, self._mirror),
-            confidential=(self.options, self.confidential),
+            confidential=self.confidential,
         )
 
     @property

@@ -13,7 +13,7 @@ import logging
 import traceback
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
-from typing import Any, NoReturn, ParamSpec, Self
+from typing import Any, NoReturn, ParamSpec, Self, TypeVar
 
 import anyio
 import msgspec
@@ -24,6 +24,7 @@ from claude_transport.protocol.codec import LineDecoder
 from claude_transport.transport import (
     AtOnce,
     Client,
+    Confidential,
     DecodedLines,
     SessionTerms,
     Transport,
@@ -31,6 +32,7 @@ from claude_transport.transport import (
     TransportLike,
     attach_to,
     check_transport,
+    confidential_of,
     info_of,
     read_lines_of,
 )
@@ -39,6 +41,8 @@ from claude_transport.wrappers.own_lines import OwnLines, Pump, Woken
 logger: logging.Logger = logger_for(__name__)
 
 P = ParamSpec("P")
+
+W = TypeVar("W", bound="TransportWrapper")
 
 
 class TransportWrapper(Transport):
@@ -161,6 +165,24 @@ class TransportWrapper(Transport):
     def info(self) -> TransportInfo:
         """What the wrapped transport knows about its connection now; if it has no `info`, only the name of its class."""
         return info_of(self._transport)
+
+    @property
+    def confidential(self) -> Confidential:
+        """What a redactor has to know of the wrapped transport. Override it in a wrapper that adds secrets of its own."""
+        return confidential_of(self._transport)
+
+    @property
+    def innermost(self) -> TransportLike:
+        """The transport inside this wrapper and all wrappers in it."""
+        inside = self._transport
+        return inside.innermost if isinstance(inside, TransportWrapper) else inside
+
+    def find(self, kind: type[W]) -> W | None:
+        """Return the outermost wrapper of the class `kind`, from this one inwards. None when there is none."""
+        if isinstance(self, kind):
+            return self
+        inside = self._transport
+        return inside.find(kind) if isinstance(inside, TransportWrapper) else None
 
     def attach(self, client: Client) -> SessionTerms:
         """Return the `SessionTerms` of the wrapped transport, after telling it about `client`, the layer above (usually a `Query`).

@@ -39,9 +39,9 @@ from claude_transport.protocol.tape import (
     note_of_withdrawal,
     tape_number,
 )
-from claude_transport.transport import Transport, TransportLike
+from claude_transport.transport import Transport, TransportLike, confidential_of
 from claude_transport.winapi import make_private
-from claude_transport.wrappers.base import LineWrapper, TransportWrapper
+from claude_transport.wrappers.base import LineWrapper
 from claude_transport.wrappers.redactor import redactor_for
 
 logger: logging.Logger = logger_for(__name__)
@@ -290,12 +290,9 @@ class RecordingTransport(LineWrapper):
         """Return whether certainly nothing was sent by a write that raised `error`. `before` is the count of bytes when it began."""
         if isinstance(error, UsageError) and not isinstance(error, TransportClosed):
             return True  # by the contract such a refusal comes before anything is sent
-        innermost = self.transport
-        while isinstance(innermost, TransportWrapper):
-            innermost = innermost.transport
         # By the contract, a transport that has sent a part of a line cannot be written to any more. Whether it has sent the whole line,
         # its count of bytes says, if it has one.
-        return isinstance(innermost, Transport) and self.is_ready() and self.info.bytes_written == before
+        return isinstance(self.innermost, Transport) and self.is_ready() and self.info.bytes_written == before
 
     def _note_failure(self, where: str, error: Exception) -> None:
         if self._file is not None:  # otherwise it was never connected, and there is no tape yet
@@ -338,11 +335,8 @@ def options_of(transport: TransportLike) -> dict[str, Any]:
 
     Of environments and headers, at any depth, it returns the names alone: any value may be a secret.
     """
-    inside: object = transport
-    while isinstance(inside, TransportWrapper):
-        inside = inside.transport
-    options = getattr(inside, "options", None)
-    if not isinstance(options, msgspec.Struct):
+    options = confidential_of(transport).options
+    if options is None:
         return {}
     default = type(options)()
     given = {name: value for name, value in msgspec.structs.asdict(options).items() if value != getattr(default, name)}

@@ -7,11 +7,10 @@ import getpass
 import os
 from collections.abc import Callable, Mapping
 
-from claude_transport.protocol.redaction import Redactor, redactor_knowing
-from claude_transport.transport import TransportLike
+import msgspec
 
-_MAX_WRAPPERS = 16
-"""Nested wrappers that are searched for options."""
+from claude_transport.protocol.redaction import Redactor, redactor_knowing
+from claude_transport.transport import TransportLike, confidential_of
 
 _MARGIN = 2**16
 """Bytes or characters: half of what an environment variable can hold, so longer than any secret."""
@@ -24,19 +23,16 @@ def redactor_for(transport: TransportLike, *, confidential: object = None) -> Re
     """Return a `Redactor` that knows this machine's user and home, and the secrets in this process's environment and the options.
 
     Secrets in options are the values of variables, headers and settings (`env`, `mcp_servers`, `settings`, …) whose names say so, at any
-    depth, and below up to 16 wrappers. Every value in `ANTHROPIC_CUSTOM_HEADERS` is one. A transport may name more in an attribute
-    `confidential`, as `SubprocessTransport` does for the settings files of its session. The argument `confidential` is searched, too.
+    depth. Every value in `ANTHROPIC_CUSTOM_HEADERS` is one. A transport tells its options, and what else may hold secrets, as
+    `Transport.confidential`: `SubprocessTransport` adds the settings files of its session, and `NetworkTransport` its token. The argument
+    `confidential` is searched, too.
     """
+    told = confidential_of(transport)
     environments: list[Mapping[str, str]] = [os.environ]
-    holders: list[object] = [confidential]
-    inside: object = transport
-    for _ in range(_MAX_WRAPPERS):
-        options = getattr(inside, "options", None)
-        env = getattr(options, "env", None)
-        if isinstance(env, Mapping):
-            environments.append({name: value for name, value in env.items() if isinstance(value, str)})
-        holders += [options, getattr(inside, "confidential", None)]
-        inside = getattr(inside, "transport", None)
+    env = {} if told.options is None else msgspec.structs.asdict(told.options).get("env")
+    if isinstance(env, Mapping):
+        environments.append({name: value for name, value in env.items() if isinstance(value, str)})
+    holders = [confidential, told.options, *told.values]
     users: set[str] = set()
     with contextlib.suppress(Exception):  # the user may not exist, as in a container with a made-up uid
         users.add(getpass.getuser())

@@ -139,6 +139,21 @@ async def test_what_a_subclass_changes_is_called(kind: type[Changed], peer: Path
     assert called == ["changed"]
 
 
+class Named(ct.SubprocessTransport, at_once=True):
+    """Has no work of its own in the methods, and says so."""
+
+
+class NamedInPassing(ct.SubprocessTransport):
+    """Says nothing."""
+
+
+async def test_a_subclass_acts_at_once_only_when_it_says_so(peer: Path) -> None:
+    options = ct.ClaudeOptions(cli_path=peer)
+    assert ct.SubprocessTransport(options).attach(Client()).at_once is not None
+    assert Named(options).attach(Client()).at_once is not None
+    assert NamedInPassing(options).attach(Client()).at_once is None
+
+
 def in_cancelled_scope() -> anyio.CancelScope:
     scope = anyio.CancelScope()
     scope.cancel()

@@ -19,7 +19,7 @@ from claude_transport.errors import (
     UsageError,
 )
 from claude_transport.protocol.expectation import ExpectationFailed
-from claude_transport.transport import Client, TransportInfo, TransportLike, attach_to, check_transport
+from claude_transport.transport import Client, TransportInfo, TransportLike, attach_to, check_transport, info_of
 
 if TYPE_CHECKING:
     import claude_agent_sdk
@@ -75,8 +75,7 @@ class AdaptedTransport(_Official):
     @property
     def info(self) -> TransportInfo:
         """Facts about the connection: process id, exit code, the end of standard error, …."""
-        info = getattr(self._transport, "info", None)
-        return info if isinstance(info, TransportInfo) else TransportInfo(kind=type(self._transport).__name__)
+        return info_of(self._transport)
 
     async def connect(self) -> None:
         """Connect the adapted transport."""

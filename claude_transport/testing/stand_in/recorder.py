@@ -262,8 +262,12 @@ def _step_back() -> None:
     """
     with contextlib.suppress(OSError):
         os.nice(_NICENESS)
-    with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as niceness:  # noqa: PTH123
-        niceness.write(str(_NICENESS))
+    with contextlib.suppress(OSError):
+        niceness = os.open("/proc/self/autogroup", os.O_WRONLY)
+        try:
+            os.write(niceness, str(_NICENESS).encode())
+        finally:
+            os.close(niceness)
 
 
 def main(tape: str, target: str, turn: int) -> None:
