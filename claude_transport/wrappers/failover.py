@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import anyio
-import msgspec
 
 from claude_transport.errors import (
     Busy,
@@ -23,16 +22,13 @@ from claude_transport.errors import (
     UsageError,
 )
 from claude_transport.loggers import logger_for
-from claude_transport.transport import Client, SessionTerms, Storage, Transport, TransportLike, attach_to, check_transport
-from claude_transport.wrappers.base import TransportWrapper
+from claude_transport.transport import TransportLike, check_transport
+from claude_transport.wrappers.replacing import ReplacingWrapper, close_unconnected
 
 logger: logging.Logger = logger_for(__name__)
 
 DEFAULT_ATTEMPT_TIMEOUT = 15.0
 """Seconds for one transport to connect: less than a `Query` gives connecting in all, so that the next one still has time."""
-
-_MOST_CLOSING = 30.0
-"""Seconds for closing a transport that could not be connected, which ends no running process when it keeps the contract."""
 
 TransportFactory: TypeAlias = Callable[[str | None], TransportLike]
 """An ordinary function that takes the id of the session to resume, or None for a new one, and returns a transport, not connected."""
@@ -56,7 +52,7 @@ class AllTransportsFailed(CLIConnectionError):
         return tuple(map(_code_of, self.failures))
 
 
-class FailoverTransport(TransportWrapper):
+class FailoverTransport(ReplacingWrapper):
     """Connects the first transport of several that can be connected. Each function of `factories` makes one.
 
     Args:
@@ -101,32 +97,13 @@ class FailoverTransport(TransportWrapper):
         self._number = 0  # of the factory that made `transport`
         self._spent = False  # `transport` has failed and is closed
         self._connect_lock = anyio.Lock(fast_acquire=True)
-        self._client: Client | None = None
-        self._announced = SessionTerms()  # the terms of the transport that was attached first; the layer above keeps them
-        self._current = SessionTerms()  # the terms of `transport`
         self._closing = False
         self._reconnecting = False
         self._successor: FailoverTransport | None = None  # the transport that reconnect() is connecting
 
-    def attach(self, client: Client) -> SessionTerms:
-        """Return the `SessionTerms` of the transport that is tried first, after telling it about `client`, the layer above.
-
-        The transports that are made later are told the same. The callbacks in the returned terms call those of the transport that is in
-        use.
-        """
-        self._client = client
-        self._announced = self._current = terms = super().attach(client)
-        if len(self._factories) == 1:
-            return terms
-        return msgspec.structs.replace(
-            terms,
-            before_prompt=None if terms.before_prompt is None else self._before_prompt,
-            on_prompt=self._on_prompt,
-            on_failure=self._on_failure,
-            find_cli_version=self._find_cli_version,
-            hurry=self._hurry,
-            storage=None if terms.storage is None else Storage(self._is_storing, self._wait_stored),
-        )
+    @property
+    def _may_replace(self) -> bool:
+        return len(self._factories) > 1
 
     async def connect(self) -> None:
         """Connect the first transport that can be connected. Does nothing when one is connected.
@@ -238,67 +215,19 @@ class FailoverTransport(TransportWrapper):
         if self._spent:
             return
         self._spent = True
-        with anyio.move_on_after(_MOST_CLOSING, shield=True):
-            try:
-                await self._transport.close()
-            except Exception as error:  # noqa: BLE001 - the transport is given up anyway
-                logger.warning("closing a transport that could not be connected failed (%s)", _code_of(error))
+        await close_unconnected(self._transport)
 
     def _take(self, number: int) -> None:
         """Make the transport `number`, and attach the layer above to it."""
         transport = self._made(number)
-        self._transport = transport
-        self._wants_bytes = isinstance(transport, Transport)
         self._number = number
         self._spent = False
-        if self._client is None:
-            return
-        terms = attach_to(transport, self._client)
-        differing = [name for name in _FIXED if getattr(terms, name) != getattr(self._announced, name)]
-        optional = ("before_prompt", "storage")
-        differing += [name for name in optional if (getattr(terms, name) is None) != (getattr(self._announced, name) is None)]
-        if differing:
-            message = f"the transports ask for different things: {', '.join(differing)}. Give all of them the same options"
-            raise ConfigurationError(message, option="factories")
-        self._current = terms
+        self._use(transport, option="factories")
 
     def _made(self, number: int) -> TransportLike:
         transport = self._factories[number](self._session_id)
         check_transport(transport, of="FailoverTransport", option="a function in factories")
         return transport
-
-    # The callbacks of the terms: those of the transport that is in use.
-
-    async def _before_prompt(self, line: bytes) -> bytes:
-        before_prompt = self._current.before_prompt
-        return line if before_prompt is None else await before_prompt(line)
-
-    def _on_prompt(self, uuid: str) -> None:
-        if self._current.on_prompt is not None:
-            self._current.on_prompt(uuid)
-
-    def _on_failure(self, failure: Any) -> None:
-        if self._current.on_failure is not None:
-            self._current.on_failure(failure)
-
-    async def _find_cli_version(self, *, said: str | None) -> str | None:
-        find = self._current.find_cli_version
-        return said if find is None else await find(said=said)
-
-    def _hurry(self, seconds: float) -> None:
-        if self._current.hurry is not None:
-            self._current.hurry(seconds)
-
-    def _is_storing(self) -> bool:
-        return self._current.storage is not None and self._current.storage.is_storing()
-
-    async def _wait_stored(self) -> None:
-        if self._current.storage is not None:
-            await self._current.storage.wait_stored()
-
-
-_FIXED = ("initialize", "verbatim_prompts", "permissions", "structured_output", "billing", "agent", "thread", "strict")
-"""The terms that the layer above reads once, before it is known which transport will be connected."""
 
 
 def _checked(factories: Sequence[TransportFactory]) -> tuple[TransportFactory, ...]:

@@ -26,7 +26,7 @@ from claude_transport.errors import (
 )
 from claude_transport.loggers import logger_for
 from claude_transport.transport import Client, SessionTerms, TransportInfo, TransportLike
-from claude_transport.wrappers.base import TransportWrapper
+from claude_transport.wrappers.replacing import ReplacingWrapper, close_unconnected
 
 logger: logging.Logger = logger_for(__name__)
 
@@ -69,8 +69,8 @@ class WriteUncertain(OutcomeUncertain, TransportClosed):
     category = "transport"
 
 
-class RetryingTransport(TransportWrapper):
-    """Connects `transport` in up to `attempts` attempts, with a growing delay between them. `reconnect()` makes the next transport.
+class RetryingTransport(ReplacingWrapper):
+    """Connects `transport` in up to `attempts` attempts, with a growing delay between them. `reconnect()` goes on after a loss.
 
     Args:
         attempts: the number of attempts in all, 1 or more.
@@ -79,7 +79,8 @@ class RetryingTransport(TransportWrapper):
             retryable errors of these types, and add exceptions of other libraries. A function decides alone.
         on_attempt: an ordinary function, called after each attempt and before the delay. What it raises is logged.
         sleep: waits the given seconds; pass your own function to wait without time passing.
-        make_transport: returns the transport for `reconnect()`, not connected: an ordinary or async function without arguments.
+        make_transport: returns a transport, not connected, for each attempt after the first one to connect, and for each of `reconnect()`:
+            an ordinary or async function without arguments. Without it, the same transport is connected again.
 
     `connect()` raises the error of the last attempt, with a note about the earlier ones. A cancellation ends the waiting at once, and so
     does `close()`, with `TransportClosed`. Errors of use (`UsageError`) are never tried again.
@@ -87,6 +88,9 @@ class RetryingTransport(TransportWrapper):
     A failed `write()` is repeated only if nothing of it was sent and the connection still works. If nothing was sent but the connection is
     gone, its error is raised with a note. In all other cases `OutcomeUncertain` is raised; it is a `WriteUncertain` when the write raised
     `TransportClosed`. Lines stay in the order of the calls.
+
+    What `make_transport` returns must ask the layer above for the same as `transport`, for example by the same system prompt, because a
+    `Query` learns that once. One that asks for something else ends the attempts, with a `ConfigurationError` that names the difference.
 
     Raises:
         ConfigurationError: an argument has the wrong type or is out of range; or a `RetryingTransport` is inside.
@@ -134,7 +138,7 @@ class RetryingTransport(TransportWrapper):
         self._runs: set[_Run] = set()
         self._closing = False
         self._cannot_be_written = False  # a write was torn, so by the contract every later one is refused
-        self._client: Client | None = None
+        self._is_spent = False  # `transport` has failed to connect
         self._session_id: str | None = None
         self._unsent: Exception | None = None  # the error of a write that provably sent nothing
         self._connect_retries = 0
@@ -154,18 +158,23 @@ class RetryingTransport(TransportWrapper):
             return ""
         return "it is not around the transport that reconnect() returns. Put it inside: into what make_transport returns."
 
+    @property
+    def _may_replace(self) -> bool:
+        return self._make_transport is not None
+
     def attach(self, client: Client) -> SessionTerms:
         """Return the `SessionTerms` of the wrapped transport, after telling it about `client`, the layer above (usually a `Query`).
 
-        `client` is kept for the transports that `reconnect()` makes, and `session_id` of the `SessionTerms` for an `OutcomeUncertain`.
+        `client` is kept for the transports that are made later, and `session_id` of the `SessionTerms` for an `OutcomeUncertain`.
         """
         terms = super().attach(client)
-        self._client = client
         self._session_id = None if terms.forks_session else terms.session_id  # of a fork, that is the id of the original
         return terms
 
     async def connect(self) -> None:
         """Connect the wrapped transport, in up to `attempts` attempts. Does nothing when it is connected.
+
+        With `make_transport`, a transport that could not be connected is closed, and the next attempt connects a new one.
 
         When all attempts fail, or one fails in a way that is not tried again, it raises the error of the last attempt. `close()` ends the
         waiting with `TransportClosed`.
@@ -174,7 +183,8 @@ class RetryingTransport(TransportWrapper):
             await super().connect()
             return
         async with self._connect_lock:
-            await self._persist(_Run("connect", is_over=self._closing), super().connect, may_repeat=self._is_worth_it)
+            run = _Run("connect", is_over=self._closing)
+            await self._persist(run, functools.partial(self._connect_once, run), may_repeat=self._is_worth_it)
 
     async def reconnect(self) -> RetryingTransport:
         """Close this transport, and return a new connected `RetryingTransport` around what `make_transport` returns.
@@ -234,13 +244,25 @@ class RetryingTransport(TransportWrapper):
                 if run.successor is not None:
                     await run.successor.close()
 
+    async def _connect_once(self, run: _Run) -> None:
+        """Connect the transport, or a new one in place of one that has failed."""
+        if self._is_spent and self._make_transport is not None and not run.is_over:
+            await close_unconnected(self._transport)
+            made = await _made_by(self._make_transport)
+            if self._closing:  # while it was made
+                await close_unconnected(made)
+                raise TransportClosed("the transport was closed while it was connecting")
+            self._use(made, option="make_transport")
+        try:
+            await super().connect()
+        except Exception:
+            self._is_spent = True
+            raise
+
     async def _replace(self, run: _Run, make_transport: MakeTransport) -> RetryingTransport:
         """Close this transport, then make, attach and connect the next one."""
         await super().close()
-        made = make_transport()
-        inside = await made if inspect.isawaitable(made) else made
-        if isinstance(inside, type) or not isinstance(inside, TransportLike):
-            raise UsageError(f"make_transport returned {inside!r}, not a transport with its six methods")
+        inside = await _made_by(make_transport)
         successor = RetryingTransport(inside, make_transport=make_transport, **self._settings)
         run.successor = successor
         try:
@@ -339,6 +361,14 @@ class RetryingTransport(TransportWrapper):
             return OutcomeUncertain(message, session_id=session_id)
         facts = {"exit_code": error.exit_code, "signal": error.signal, "stderr_tail": error.stderr_tail}
         return WriteUncertain(message, session_id=session_id, **facts)
+
+
+async def _made_by(make_transport: MakeTransport) -> TransportLike:
+    made = make_transport()
+    inside = await made if inspect.isawaitable(made) else made
+    if isinstance(inside, type) or not isinstance(inside, TransportLike):
+        raise UsageError(f"make_transport returned {inside!r}, not a transport with its six methods")
+    return inside
 
 
 class _Run:

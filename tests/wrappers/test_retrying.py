@@ -95,14 +95,94 @@ async def test_a_conversation_through_it_is_the_same() -> None:
 # ----------------------------------------------------------------------------------------------------------------- connecting
 
 
-async def test_a_wrapper_that_can_reconnect_tries_connecting_again_too() -> None:
-    refusals = [errors.CLIConnectionError("no"), errors.SpawnError("still no")]
-    claude = Refusing(*refusals)
-    wrapper, sleeper, attempts = retrying(claude, make_transport=MockTransport, attempts=4)
-    async with wrapper:
-        assert wrapper.transport is claude
+class Watched(Refusing):
+    """A mock that notes whether it was closed, and what the layer above was told."""
+
+    def __init__(self, *refusals: Exception, terms: SessionTerms | None = None) -> None:
+        super().__init__(*refusals)
+        self.terms = terms or SessionTerms()
+        self.was_closed = False
+        self.clients: list[Client] = []
+
+    def attach(self, client: Client) -> SessionTerms:
+        self.clients.append(client)
+        return self.terms
+
+    async def close(self) -> None:
+        self.was_closed = True
+        await super().close()
+
+
+async def test_each_attempt_to_connect_makes_a_new_transport_where_one_can_be_made() -> None:
+    """What has failed is closed first, and the new one is told what the layer above has told the first."""
+    said: list[str] = []
+    first = Watched(errors.CLIConnectionError("no"), terms=SessionTerms(on_prompt=lambda uuid: said.append("first")))
+    second = Watched(errors.SpawnError("still no"))
+    third = Watched(terms=SessionTerms(on_prompt=lambda uuid: said.append("third")))
+    made = [second, third]
+    closed_then: list[list[bool]] = []
+
+    async def make() -> Transport:
+        closed_then.append([first.was_closed, second.was_closed])
+        return made.pop(0)
+
+    wrapper, sleeper, attempts = retrying(first, make_transport=make, attempts=4)
+    async with Query(wrapper) as query:
+        assert wrapper.transport is third
+        assert (await (await query.send("Do it")).result()).result == "done"
+    assert closed_then == [[True, False], [True, True]]
+    assert [each.connects for each in (first, second, third)] == [1, 1, 1]
+    assert first.clients == second.clients == third.clients
+    assert said == ["third"]
     assert sleeper.slept == [1, 2]
     assert [(each.action, each.number, each.attempts) for each in attempts] == [("connect", number, 4) for number in (1, 2, 3)]
+    assert wrapper.info.connect_retries == 2
+
+
+async def test_a_new_transport_that_asks_for_something_else_ends_the_attempts_and_is_closed() -> None:
+    other = Watched(terms=SessionTerms(strict=True))
+    wrapper, sleeper, _ = retrying(Watched(errors.CLIConnectionError("no")), make_transport=lambda: other, attempts=4)
+    with pytest.raises(errors.ConfigurationError, match="ask for different things: strict") as caught:
+        async with Query(wrapper):
+            pass
+    assert caught.value.option == "make_transport"
+    assert sleeper.slept == [1]
+    assert other.connects == 0
+    assert other.was_closed
+
+
+async def test_a_close_while_a_transport_is_made_closes_what_is_made() -> None:
+    is_made, made = anyio.Event(), Watched()
+
+    async def make() -> Transport:
+        await is_made.wait()
+        return made
+
+    wrapper, *_ = retrying(Watched(errors.CLIConnectionError("no")), make_transport=make)
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+
+            async def connect() -> None:
+                with pytest.raises(errors.TransportClosed, match="closed while it was connecting"):
+                    await wrapper.connect()
+
+            tasks.start_soon(connect)
+            await anyio.wait_all_tasks_blocked()
+            await wrapper.close()
+            is_made.set()
+    assert made.was_closed
+    assert made.connects == 0
+
+
+async def test_what_make_transport_raises_is_the_error_of_its_attempt() -> None:
+    def make() -> Transport:
+        raise errors.SpawnError("there is no room")
+
+    wrapper, sleeper, _ = retrying(Watched(errors.CLIConnectionError("no")), make_transport=make)
+    with pytest.raises(errors.SpawnError, match="there is no room"):
+        await wrapper.connect()
+    assert sleeper.slept == [1, 2]
+    await wrapper.close()
 
 
 async def test_connecting_is_tried_again_after_the_delays_of_the_backoff_until_it_succeeds() -> None:
@@ -701,7 +781,10 @@ async def test_the_session_to_look_at_is_named_when_the_options_name_it(error: E
             return failing_write(WithTerms(terms), error)
 
         first, *_ = retrying(make(), make_transport=make)
-        assert first.attach(Client()) == terms
+        # the callbacks are those of the transport that is in use, whichever that will be
+        called = ("on_prompt", "on_failure", "find_cli_version", "hurry")
+        told = msgspec.structs.replace(first.attach(Client()), **{name: getattr(terms, name) for name in called})
+        assert told == terms
         for each in (wrapper, await first.reconnect()):
             async with each:
                 with pytest.raises(errors.OutcomeUncertain) as caught:
