@@ -71,6 +71,31 @@ async def test_a_turn(fake: FakeClaude) -> None:
     assert await left_by(use) == {}
 
 
+async def test_a_turn_whose_prompt_was_passed_by_a_request(fake: FakeClaude) -> None:
+    class Slow(ct.TransportWrapper):
+        async def write(self, data: str | bytes) -> None:
+            if b'"user"' in (data.encode() if isinstance(data, str) else data):
+                await passed.wait()
+            await super().write(data)
+            passed.set()
+
+    async def use() -> None:
+        nonlocal passed
+        async with ct.Query(Slow(ct.SubprocessTransport(command=fake.command))) as query:
+            passed = anyio.Event()
+
+            async def talk() -> None:
+                await (await query.send("hello")).result()
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(talk)
+                await anyio.wait_all_tasks_blocked()
+                await query.set_permission_mode("plan")
+
+    passed = anyio.Event()
+    assert await left_by(use) == {}
+
+
 async def test_a_session_with_callbacks_hooks_and_tools(fake: FakeClaude) -> None:
     async def allow(*_: Any) -> ct.Allow:
         return ct.Allow()

@@ -21,6 +21,7 @@ from claude_transport.alarm import Alarm
 from claude_transport.background import BackgroundTask, HostLoop, clock_here, is_being_cancelled_here, is_stopped_here
 from claude_transport.client.ending import TransportEnd
 from claude_transport.client.held_prompts import HeldPrompts
+from claude_transport.client.outgoing import Delivery, PassingLines
 from claude_transport.client.reports import (
     CloseReport,
     FirstFailure,
@@ -71,9 +72,6 @@ DEFAULT_CLOSE_TIMEOUT = 5.0
 MAX_WAITING_BYTES = 64 * 2**20
 """Bytes of answers that may wait to be written, when the peer goes on asking and does not read."""
 
-_LINE_OVERHEAD = 1_000
-"""Bytes that a waiting line takes beside its own. A delivery with its event was measured with 700."""
-
 _BATCH_BYTES = 1 << 20
 """Bytes joined into one write at most. Many small frames in one write cost a fraction of many writes."""
 
@@ -91,30 +89,6 @@ _BATCH_IS_WORTH = 8
 
 _READER_CLOSE_TIMEOUT = 1.0
 """Seconds for closing the reading side of a transport."""
-
-
-class Delivery:
-    """One line on its way to the transport, or the end of the input when `line` is None. It is settled once.
-
-    `on_error` is called when the line will not be written.
-    """
-
-    __slots__ = ("done", "error", "line", "on_error", "size")
-
-    def __init__(self, line: bytes | None, on_error: Callable[[ClaudeTransportError], None] | None = None) -> None:
-        self.line: bytes | None = line
-        self.on_error: Callable[[ClaudeTransportError], None] | None = on_error
-        self.size: int = 0 if line is None else len(line) + _LINE_OVERHEAD
-        self.done: Flag = Flag()
-        self.error: ClaudeTransportError | None = None
-
-    def settle(self, error: ClaudeTransportError | None) -> None:
-        """Note that the transport has taken the line, or with `error` that it will not."""
-        if not self.done.is_set():
-            self.error = error
-            self.done.set()
-            if error is not None and self.on_error is not None:
-                self.on_error(error)
 
 
 class PendingRequest:
@@ -210,7 +184,8 @@ class TimeLimits:
 class Connection:
     """The transport of one conversation, its lines, its requests, and the moments of its life.
 
-    Only one task writes. It starts with the first line that cannot be written at once. A transport is broken for good when a write is
+    One task writes. It starts with the first line that cannot be written at once. While it waits with a prompt, a second task writes the
+    control lines, where the transport lets several tasks write. A transport is broken for good when a write is
     cancelled in the middle of a line, so a cancelled caller of `send()` takes its line back when writing has not begun. Else the line is
     written to its end.
 
@@ -241,8 +216,10 @@ class Connection:
         "_is_ours",
         "_on_close_requested",
         "_on_unwritten",
+        "_passing",
         "_pending",
         "_queue",
+        "_queued_controls",
         "_start_writer",
         "_time_limits",
         "_transport",
@@ -269,7 +246,6 @@ class Connection:
         self._transport = transport
         self._conversation = conversation
         self._end = end
-        # A transport written for the official SDK expects text, and one message for each write: it may frame each of them.
         self._is_ours = isinstance(transport, Transport)
         self._connecting: anyio.CancelScope | None = None
         self._connects_at_once = self._given_up = self._closed = False
@@ -300,7 +276,8 @@ class Connection:
 
         self._queue: deque[Delivery] | tuple[()] = ()  # made for lines that wait: most of the time there are none
         self._in_flight: list[Delivery] = []
-        self._waiting_bytes = 0
+        self._passing: PassingLines | None = None  # from `begin_writing()` to `stop_writing()`
+        self._waiting_bytes = self._queued_controls = 0
         self.writing: Flag = Flag()
         """Set when the writing task is about to write its first line, with no checkpoint in between."""
         self._start_writer: Callable[..., object] | None = None
@@ -576,6 +553,7 @@ class Connection:
             # the end of the input stays in the queue: later senders were already told of it
             if delivery.line is not None and self._queue and delivery in self._queue:
                 self._queue.remove(delivery)
+                self._queued_controls -= delivery.is_control
                 self._waiting_bytes -= delivery.size
             raise
         if delivery.error is not None:
@@ -585,7 +563,7 @@ class Connection:
         """Return True when the peer can never get to see the line: it failed, was taken back, or was never sent."""
         if delivery.error is not None:
             return True
-        return not (delivery.done.is_set() or delivery in self._in_flight or delivery in self._queue)
+        return not (delivery.done.is_set() or delivery in self._unsettled)
 
     def put(self, delivery: Delivery) -> None:
         """Add the line to the queue, without waiting until it is written."""
@@ -597,6 +575,8 @@ class Connection:
         elif is_end and self._write_now is not None and self._at_once is not None and self._at_once.end_input():
             self._input_ended, self._write_now = True, None
             delivery.settle(None)
+        elif delivery.is_control and self._is_prompt_in_flight:
+            self._let_pass(delivery)
         else:
             self._input_ended = is_end
             self._write_now = None
@@ -611,20 +591,42 @@ class Connection:
         if not self._queue:
             self._queue = deque()
         self._queue.append(delivery)
+        self._queued_controls += delivery.is_control
+
+    @property
+    def _is_prompt_in_flight(self) -> bool:
+        """Whether a prompt is being written to a transport that several tasks may write to at once."""
+        first = self._in_flight[0] if self._in_flight else None
+        return self._is_ours and first is not None and first.line is not None and not first.is_control
+
+    def _let_pass(self, *deliveries: Delivery) -> None:
+        """Write control lines beside a prompt that is being written."""
+        passing = cast("PassingLines", self._passing)  # which is there while a line is being written
+        for delivery in deliveries:
+            passing.put(delivery)
+
+    def _let_queued_pass(self) -> None:
+        """Write the control lines that wait behind a prompt beside it."""
+        controls = [delivery for delivery in self._queue if delivery.is_control]
+        self._queue = deque(delivery for delivery in self._queue if not delivery.is_control) or ()
+        self._queued_controls = 0
+        self._waiting_bytes -= sum(delivery.size for delivery in controls)
+        self._let_pass(*controls)
 
     def _next_line(self) -> Delivery:
         queue = cast("deque[Delivery]", self._queue)
         delivery = queue.popleft()
+        self._queued_controls -= delivery.is_control
         if not queue:
             self._queue = ()
         return delivery
 
     def check_room(self) -> None:
         """Raise `ProtocolError` when more than `MAX_WAITING_BYTES` wait for a peer that asks and does not read the answers."""
-        if self._waiting_bytes > MAX_WAITING_BYTES:
+        waiting = self._waiting_bytes + (0 if self._passing is None else self._passing.size)
+        if waiting > MAX_WAITING_BYTES:
             raise ProtocolError(
-                f"the CLI goes on asking and does not read the answers: {self._waiting_bytes} bytes wait for it, and at most "
-                f"{MAX_WAITING_BYTES} may"
+                f"the CLI goes on asking and does not read the answers: {waiting} bytes wait for it, and at most {MAX_WAITING_BYTES} may"
             )
 
     def begin_writing(self, start: Callable[..., object], *, on_unwritten: Callable[[ClaudeTransportError], object]) -> None:
@@ -633,13 +635,19 @@ class Connection:
         `on_unwritten` is called with the error of a line for which nothing waits.
         """
         self._start_writer = start
+        self._passing = PassingLines(start=start, write=self._transport.write, on_failure=self._note_failure)
         self._on_unwritten = on_unwritten
         self._write_now = None if self._at_once is None else self._at_once.write
 
     @property
     def is_writing(self) -> bool:
         """True while the transport is being written to."""
-        return bool(self._in_flight or self._queue)
+        return bool(self._unsettled)
+
+    @property
+    def _unsettled(self) -> list[Delivery]:
+        """The lines that are being written, and those that wait."""
+        return [*self._in_flight, *(self._passing or ()), *self._queue]
 
     async def _write_all(self) -> None:
         """Write what is put in the queue, in order, until `stop_writing()`."""
@@ -658,10 +666,13 @@ class Connection:
                 try:
                     try:
                         if first.line is None:
+                            if self._passing is not None:
+                                await self._passing.wait()
                             await self._transport.end_input()
                         elif self._is_ours:
-                            await self._transport.write(self._with_more(first.line) if self._queue else first.line)  # type: ignore[arg-type]
+                            await self._transport.write(self._with_more(first) if self._queue else first.line)  # type: ignore[arg-type]
                         else:
+                            # one that was written for the official SDK expects text, and may frame what each call gives it
                             await self._transport.write(first.line.decode())
                     except anyio.get_cancelled_exc_class() as exc:
                         refuse_stray(exc)
@@ -691,10 +702,18 @@ class Connection:
         for delivery in self._in_flight:
             delivery.settle(None)
 
-    def _with_more(self, line: bytes) -> bytes:
-        """Return `line` with the next lines of the queue behind it, up to `_BATCH_BYTES` and to the end of the input."""
+    def _with_more(self, first: Delivery) -> bytes:
+        """Return the line of `first` with the next lines of its kind behind it, up to `_BATCH_BYTES` and to the end of the input.
+
+        Control lines that wait behind a prompt are written beside it.
+        """
+        if self._queued_controls and self._is_prompt_in_flight:
+            self._let_queued_pass()
+        line = cast("bytes", first.line)
         lines, size = [line], len(line)
         while self._queue and size < _BATCH_BYTES and (line_behind := self._queue[0].line) is not None:
+            if self._queue[0].is_control is not first.is_control:
+                break
             delivery = self._next_line()
             self._in_flight.append(delivery)
             self._waiting_bytes -= delivery.size
@@ -709,9 +728,9 @@ class Connection:
         """
         self._write_now = None
         self._unwritable = self._unwritable or why
-        in_flight, waiting = self._in_flight, self._queue
+        in_flight, waiting = [*self._in_flight, *(() if self._passing is None else self._passing.take_all())], self._queue
         self._queue = ()
-        self._waiting_bytes = 0
+        self._waiting_bytes = self._queued_controls = 0
         for delivery in in_flight:
             # an end that the transport is already at has done all it can: nothing more is read
             delivery.settle(None if delivery.line is None else self._write_error())
@@ -732,11 +751,12 @@ class Connection:
         self._writing_over = True
         self._start_writer, self._on_unwritten = None, _ignore
         self._fail_writing(error or "the conversation is closed")
+        self._passing = None  # it holds methods of this object
         self._arrival.fire()
 
     async def flush(self) -> None:
         """Wait until everything that is in the queue now is settled."""
-        for delivery in (*self._in_flight, *self._queue):
+        for delivery in self._unsettled:
             await delivery.done.wait()
 
     async def write_last(self, line: bytes) -> None:

@@ -22,10 +22,11 @@ from msgspec.structs import force_setattr
 from claude_transport.alarm import Alarm
 from claude_transport.background import OrderedStarts, clock_here, start_in
 from claude_transport.client.compatibility import Compatibility
-from claude_transport.client.connection import DEFAULT_CLOSE_TIMEOUT, VERDICT_GRACE, Connection, Delivery, PendingRequest
+from claude_transport.client.connection import DEFAULT_CLOSE_TIMEOUT, VERDICT_GRACE, Connection, PendingRequest
 from claude_transport.client.controls import DEFAULT_CONTROL_TIMEOUT, Controls, said
 from claude_transport.client.ending import TransportEnd, shorten
 from claude_transport.client.mcp import McpServers, check_change
+from claude_transport.client.outgoing import Delivery
 from claude_transport.client.questions import CanUseToolCallback, HookMatcher, OnCallbackError, OnRequest, Questions
 from claude_transport.client.reports import (
     CallbackFailures,

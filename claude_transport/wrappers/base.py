@@ -10,10 +10,11 @@ import contextlib
 import functools
 import inspect
 import logging
+import re
 import traceback
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
-from typing import Any, NoReturn, ParamSpec, Self, TypeVar
+from typing import Any, Final, NoReturn, ParamSpec, Self, TypeVar
 
 import anyio
 import msgspec
@@ -41,6 +42,9 @@ from claude_transport.wrappers.own_lines import OwnLines, Pump, Woken
 logger: logging.Logger = logger_for(__name__)
 
 P = ParamSpec("P")
+
+_LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
+"""A line, and the end of a text without a newline."""
 
 W = TypeVar("W", bound="TransportWrapper")
 
@@ -112,7 +116,8 @@ class TransportWrapper(Transport):
     async def write(self, data: str | bytes) -> None:
         """Write `data`, one or more whole lines, to the wrapped transport. Its errors pass unchanged.
 
-        A wrapped transport that is not a `Transport` of this library takes only text, so bytes are decoded for it.
+        A wrapped transport that is not a `Transport` of this library takes only text, and one line in each call. So bytes are decoded for
+        it, and lines are written one after another.
 
         Raises:
             UsageError: bytes for such a transport are not UTF-8. Nothing was sent.
@@ -123,7 +128,8 @@ class TransportWrapper(Transport):
         text = data if isinstance(data, str) else _text_of(data)
         self._writing = self._writing or anyio.Lock(fast_acquire=True)
         async with self._writing:
-            await self._transport.write(text)
+            for line in _LINE.findall(text) or (text,):
+                await self._transport.write(line)
 
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
         """Return the wrapped transport's iterator over messages, as dicts. It ends, or raises an error, as that iterator does."""

@@ -10,7 +10,7 @@ from textwrap import dedent
 
 import anyio
 import pytest
-from peers import ForeignTransport, Frame, answer_to, in_time, result, soon
+from peers import ForeignTransport, Frame, OwnTransport, answer_to, in_time, result, soon
 from virtual_time import virtual_time
 
 from claude_transport import ConnectionLost, InterruptOutcome, MockTransport, ProcessError, Query, SubprocessTransport, TransportInfo
@@ -86,10 +86,14 @@ async def test_typed_requests_send_what_they_say() -> None:
     ]
 
 
-class Muttering(Answering):
-    """Says something on standard error."""
+class Muttering(OwnTransport):
+    """Answers `initialize` alone, and says something on standard error."""
 
     info = TransportInfo(kind="muttering", stderr_tail="the last words\n")
+
+    async def write(self, data: str | bytes) -> None:
+        self.answers = b'"initialize"' in (data.encode() if isinstance(data, str) else data)
+        await super().write(data)
 
 
 @pytest.mark.parametrize("timeout", [0.01, 0])
@@ -348,7 +352,7 @@ class WritingNow(ForeignTransport, Transport):
         return True
 
 
-async def test_a_request_waits_behind_lines_that_wait_and_is_written_at_once_when_there_are_none() -> None:
+async def test_a_request_passes_a_prompt_that_waits_and_is_written_at_once_when_there_is_none() -> None:
     transport = WritingNow()
     async with Query(transport) as query:
         assert [frame["request"]["subtype"] for frame in transport.now] == ["initialize"]
@@ -359,8 +363,9 @@ async def test_a_request_waits_behind_lines_that_wait_and_is_written_at_once_whe
             tasks.start_soon(query.request, "mcp_status")
             await anyio.wait_all_tasks_blocked()
             assert transport.now == []
+            assert transport.requests("mcp_status")
             transport.gate.set()
-        assert [frame["type"] for frame in transport.written] == ["control_request", "user", "control_request"]
+        assert [frame["type"] for frame in transport.written] == ["control_request", "control_request", "user"]
         await in_time(query.request("get_status"))
         assert [frame["request"]["subtype"] for frame in transport.now] == ["get_status"]
         await query.end_input()
