@@ -9,14 +9,14 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
 
 import msgspec
 
-from claude_transport.testing.conformance import BACKENDS, CLAUSES, Reason, media, run_conformance
+from claude_transport.testing.conformance import BACKENDS, CLAUSES, WRAPPER_CLAUSES, Clause, Reason, media, run_conformance
 
 REFERENCE = Path(__file__).parent / "reference"
 RESULTS = REFERENCE / "contract-results.json"
@@ -77,6 +77,15 @@ def _clauses() -> Iterator[str]:
     for clause in CLAUSES:
         yield f"| `{clause.id}` | {clause.sentence} | `{clause.source}` | {'yes' if clause.needs_peer else 'no'} |"
     yield ""
+    yield "## The clauses of wrappers"
+    yield ""
+    yield "A wrapper makes the promises above, and these. They are tested with the wrapper alone, around transports of the kit."
+    yield ""
+    yield "| clause | promise | where |"
+    yield "|---|---|---|"
+    for clause in WRAPPER_CLAUSES:
+        yield f"| `{clause.id}` | {clause.sentence} | `{clause.source}` |"
+    yield ""
 
 
 def _matrix(results: Results) -> Iterator[str]:
@@ -86,10 +95,18 @@ def _matrix(results: Results) -> Iterator[str]:
     yield f"On {ran_on.pop('date')}, with " + ", ".join(f"{name} {value}" for name, value in ran_on.items()) + "."
     yield f"Each cell has one mark for each of {', '.join(BACKENDS)}: {', '.join(f'{mark} {verdict}' for verdict, mark in MARKS.items())}."
     yield ""
-    yield "| clause | " + " | ".join(results.media) + " |"
-    yield "|---" * (len(results.media) + 1) + "|"
-    for clause in CLAUSES:
-        cells = ("".join(MARKS[loops[loop][clause.id]["verdict"]] for loop in BACKENDS) for loops in results.media.values())
+    yield from _table(CLAUSES, results.media)
+    wrappers = {name: loops for name, loops in results.media.items() if WRAPPER_CLAUSES[0].id in loops[BACKENDS[0]]}
+    yield "## The last run of wrappers"
+    yield ""
+    yield from _table(WRAPPER_CLAUSES, wrappers)
+
+
+def _table(clauses: Sequence[Clause], media: Mapping[str, dict[str, dict[str, dict[str, str]]]]) -> Iterator[str]:
+    yield "| clause | " + " | ".join(media) + " |"
+    yield "|---" * (len(media) + 1) + "|"
+    for clause in clauses:
+        cells = ("".join(MARKS[loops[loop][clause.id]["verdict"]] for loop in BACKENDS) for loops in media.values())
         yield f"| `{clause.id}` | " + " | ".join(cells) + " |"
     yield ""
 

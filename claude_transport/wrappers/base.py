@@ -119,6 +119,12 @@ class TransportWrapper(Transport):
         A wrapped transport that is not a `Transport` of this library takes only text, and one line in each call. So bytes are decoded for
         it, and lines are written one after another.
 
+        * `prompts.others-pass`: requests, answers and interrupts pass prompts that wait.
+        * `prompts.order`: they are sent in the order in which they came, each once.
+        * `prompts.cancelled-not-sent`: a sender that is cancelled while its prompt waits has sent nothing.
+
+        So a method that overrides this one does not wait for anything else; `SessionTerms.with_before_prompt()` makes prompts wait.
+
         Raises:
             UsageError: bytes for such a transport are not UTF-8. Nothing was sent.
         """
@@ -139,6 +145,9 @@ class TransportWrapper(Transport):
         """Return the wrapped transport's iterator over batches of raw lines, without newlines.
 
         For a transport without `read_lines()`, it encodes the dicts of `read_messages()`, one line in each batch.
+
+        * `lines.cancelled-reader-loses-nothing`: cancelling a reader of lines loses none, also while the wrapper waits with lines that it
+          has taken.
         """
         return read_lines_of(self._transport)
 
@@ -196,6 +205,11 @@ class TransportWrapper(Transport):
         `Query` calls it before `connect()`. Override it to change `client`, or the `SessionTerms` that are returned. A wrapped transport
         that has only the six methods is not told, and the returned `SessionTerms` are empty. `pass_at_once()` says what the layer above
         may do without waiting.
+
+        * `terms.values`: what the wrapped transport asks of a session is handed on. More may be added.
+        * `terms.callbacks`: each of its callbacks is called, once for each call.
+        * `terms.before-prompt`: so is its `before_prompt`, with the line that the one of the wrapper has returned.
+        * `terms.storage`: so is its `storage`.
         """
         terms = attach_to(self._transport, client)
         return terms if terms.at_once is None else msgspec.structs.replace(terms, at_once=self.pass_at_once(terms.at_once))
@@ -205,6 +219,9 @@ class TransportWrapper(Transport):
 
         The default withholds all of it, so every call goes through the methods of this wrapper. Override it in a wrapper that has nothing
         to do at times: what it returns is called instead of the methods, and each function may return False to have the method called.
+
+        * `terms.at-once`: what it hands on keeps the order of lines, and sends each once: where a function returns False, nothing was done.
+        * `terms.at-once-changes-nothing`: and it sends what `write()` would send.
         """
         return None
 
@@ -311,6 +328,8 @@ class LineWrapper(TransportWrapper):
         Any task of the event loop may call it, at any time before the reader has got the end of the stream; also `read_batch`, whose own
         lines go first. A reader that waits is woken. `read_batch` does not see the line.
 
+        * `own.injected-once`: it comes once, whole, and between the lines of the peer, whether or not a reader waits.
+
         Raises:
             UsageError: it is not one line, or `speaks` is False.
             Busy: 16 MiB wait for the reader already.
@@ -325,6 +344,9 @@ class LineWrapper(TransportWrapper):
 
         For `read_batch` and the `on_…` methods: a `write()` in them may wait for a peer that waits for its own lines to be read. The lines
         are sent in their order, by a task of their own. `end_input()` waits for them. `close()` drops those that are not sent.
+
+        * `own.sent-later-once`: it is sent once, in the order of the calls, never in the middle of another line, and before the end of the
+          input.
 
         Raises:
             UsageError: it is not one line.

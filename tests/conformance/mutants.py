@@ -19,7 +19,7 @@ from anyio.abc import ByteStream, ByteStreamConnectable
 from loading import load_file
 
 import claude_transport as ct
-from claude_transport.testing.conformance import ByteStreamMedium, Medium, Subject
+from claude_transport.testing.conformance import ByteStreamMedium, Medium, Subject, media
 from claude_transport.testing.conformance.medium import FactoryMedium
 from claude_transport.testing.conformance.memory_peer import MemoryPeer
 
@@ -36,11 +36,16 @@ LIMIT: int = Good.max_line_bytes
 
 
 class Mutant(msgspec.Struct, frozen=True):
-    """How to make one, the clauses it breaks, and those of them that only asyncio's rules make it break."""
+    """How to make one, the clauses it breaks, and those of them that only asyncio's rules make it break.
+
+    `says` are words of what the kit says of the first clause: they lead to the fix.
+    """
 
     make: Callable[[], Medium]
     broken: frozenset[str]
     asyncio_only: frozenset[str] = frozenset()
+    first: str = ""
+    says: str = ""
 
 
 MUTANTS: dict[str, Mutant] = {}
@@ -63,6 +68,17 @@ def breaks_streaming(*clauses: str) -> Callable[[type[ct.StreamTransport]], type
 
     def register(cls: type[ct.StreamTransport]) -> type[ct.StreamTransport]:
         MUTANTS[cls.__name__] = Mutant(partial(FactoryMedium, partial(_streaming, cls), name=cls.__name__), frozenset(clauses))
+        return cls
+
+    return register
+
+
+def breaks_wrapping(*clauses: str, says: str) -> Callable[[Any], Any]:
+    """The same for a wrapper around memory. What the kit says of the first clause holds the words `says`."""
+
+    def register(cls: Any) -> Any:
+        make = partial(media.wrapped, media.memory(), cls)
+        MUTANTS[cls.__name__] = Mutant(make, frozenset(clauses), first=clauses[0], says=says)
         return cls
 
     return register

@@ -6,16 +6,17 @@ from collections.abc import Iterator
 
 import mutants_closing
 import mutants_reading
+import mutants_wrapping
 import mutants_writing
 import pytest
 from mutants import LEAKS, LIMIT, MUTANTS, Good, all_broken
 
-from claude_transport.testing.conformance import CLAUSES, run_conformance
+from claude_transport.testing.conformance import CLAUSES, WRAPPER_CLAUSES, run_conformance
 
 # some of them leave to the garbage collector what they should have closed
 pytestmark = [pytest.mark.filterwarnings(f"ignore::{name}") for name in ("ResourceWarning", "pytest.PytestUnraisableExceptionWarning")]
 
-MODULES = (mutants_closing, mutants_reading, mutants_writing)  # importing them has filled MUTANTS
+MODULES = (mutants_closing, mutants_reading, mutants_wrapping, mutants_writing)  # importing them has filled MUTANTS
 
 SHORT = 0.3
 """Seconds for a single wait where it is expected to take for ever."""
@@ -43,8 +44,10 @@ def failures(name: str, *, backend: str, clauses: frozenset[str], broken: frozen
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_fails_exactly_the_clauses_it_breaks(name: str) -> None:
     broken = MUTANTS[name].broken
-    failed = failures(name, backend="asyncio", clauses=frozenset(clause.id for clause in CLAUSES), broken=broken)
+    asked = CLAUSES + WRAPPER_CLAUSES if MUTANTS[name].make().is_wrapper else CLAUSES
+    failed = failures(name, backend="asyncio", clauses=frozenset(clause.id for clause in asked), broken=broken)
     assert set(failed) == broken, failed
+    assert MUTANTS[name].says in failed.get(MUTANTS[name].first, ""), failed
 
 
 @pytest.mark.parametrize("name", MUTANTS)
@@ -53,10 +56,11 @@ def test_a_mutant_fails_them_on_trio_too(name: str) -> None:
     broken = mutant.broken - mutant.asyncio_only
     failed = failures(name, backend="trio", clauses=mutant.broken, broken=broken)
     assert set(failed) == broken, failed
+    assert mutant.says in failed.get(mutant.first, ""), failed
 
 
 def test_every_clause_has_a_mutant_that_breaks_it() -> None:
-    assert {clause.id for clause in CLAUSES} - set(all_broken()) == set()
+    assert {clause.id for clause in CLAUSES + WRAPPER_CLAUSES} - set(all_broken()) == set()
 
 
 def test_what_the_mutants_are_made_from_breaks_nothing() -> None:

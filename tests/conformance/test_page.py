@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from loading import load_file, load_generator
 
-from claude_transport.testing.conformance import BACKENDS, CLAUSES, Reason, media, run_conformance
+from claude_transport.testing.conformance import BACKENDS, CLAUSES, WRAPPER_CLAUSES, Reason, media, run_conformance
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -27,16 +27,21 @@ def rows(heading: str) -> list[list[str]]:
 
 
 def test_the_page_lists_the_clauses_of_the_kit() -> None:
-    assert [(row[0].strip("`"), row[1]) for row in rows("The clauses")] == [(clause.id, clause.sentence) for clause in CLAUSES]
+    for heading, clauses in (("The clauses", CLAUSES), ("The clauses of wrappers", WRAPPER_CLAUSES)):
+        assert [(row[0].strip("`"), row[1]) for row in rows(heading)] == [(clause.id, clause.sentence) for clause in clauses]
 
 
 def test_the_page_shows_a_run_of_all_clauses_on_every_event_loop() -> None:
-    assert [row[0].strip("`") for row in rows("The last run")] == [clause.id for clause in CLAUSES]
-    assert {len(cell) for row in rows("The last run") for cell in row[1:]} == {len(BACKENDS)}
+    for heading, clauses in (("The last run", CLAUSES), ("The last run of wrappers", WRAPPER_CLAUSES)):
+        assert [row[0].strip("`") for row in rows(heading)] == [clause.id for clause in clauses]
+        assert {len(cell) for row in rows(heading) for cell in row[1:]} == {len(BACKENDS)}
 
 
 def test_the_run_is_of_every_medium_there_is() -> None:
     assert list(RESULTS.media) == [medium.name for medium in media.shipped()]
+    for medium in media.shipped():
+        asked = [clause.id for clause in CLAUSES + WRAPPER_CLAUSES * medium.is_wrapper]
+        assert [list(found) for found in RESULTS.media[medium.name].values()] == [asked] * len(BACKENDS)
 
 
 def test_whatever_did_not_pass_says_why() -> None:

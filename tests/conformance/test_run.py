@@ -21,11 +21,14 @@ from mutants import LIMIT, Good
 from claude_transport.errors import ConfigurationError
 from claude_transport.streams.memory import MemoryConnectable, MemoryStream, memory_stream_pair
 from claude_transport.testing import conformance
-from claude_transport.testing.conformance import CLAUSES, Peer, Reason, Subject, Violation, media, run_conformance
+from claude_transport.testing.conformance import CLAUSES, WRAPPER_CLAUSES, Medium, Peer, Reason, Subject, Violation, media, run_conformance
+from claude_transport.testing.conformance.declared import Declared
 from claude_transport.testing.conformance.memory_peer import MemoryPeer
 from claude_transport.testing.conformance.pytest_adapter import cases
+from claude_transport.transport import Client, SessionTerms
 from claude_transport.transports.mock import MockTransport
 from claude_transport.transports.stream import StreamTransport
+from claude_transport.wrappers.base import LineWrapper, TransportWrapper
 
 PACKAGE = Path(conformance.__file__).parent
 
@@ -115,6 +118,45 @@ def test_a_run_that_excludes_something_still_excludes_what_its_factory_does() ->
     factory = WithExcludes({"read.order": Reason.SCRIPTED})
     report = run_conformance(factory, backends=["trio"], clauses=["read.order"], excludes={"write.order": Reason.NEVER_WAITS})
     assert [(row.clause, row.reason) for row in report.excluded] == [("read.order", Reason.SCRIPTED)]
+
+
+@pytest.mark.parametrize("factory", [Good, media.memory(), media.mock(), WithExcludes({})])
+def test_what_is_no_wrapper_is_not_asked_what_wrappers_promise_and_says_why_when_it_is(factory: Any) -> None:
+    report = run_conformance(factory, clauses=["write.order", "terms.storage"], backends=["trio"])
+    assert [(row.clause, row.reason) for row in report.rows] == [("write.order", None), ("terms.storage", Reason.NO_WRAPPER)]
+    asked = {case.clause for case in cases(factory, backends=["trio"])}
+    assert asked == set(CLAUSES)
+
+
+WRAPPED = [
+    media.wrapped(media.memory(), LineWrapper),
+    media.wrapped(media.mock(), LineWrapper),
+    media.wrapped(media.recorded(media.memory()), LineWrapper),
+    media.wrapped(media.wrapped(media.memory(), TransportWrapper), LineWrapper),
+]
+
+
+@pytest.mark.parametrize("medium", WRAPPED, ids=lambda medium: medium.name)
+def test_what_wrappers_promise_is_asked_of_every_wrapper_whatever_is_inside(medium: Medium) -> None:
+    report = run_conformance(medium, clauses=WRAPPER_CLAUSES, excludes={"terms.storage": Reason.ON_PURPOSE})
+    assert report.ok, str(report)
+    assert {(row.clause, row.reason) for row in report.excluded} == {("terms.storage", Reason.ON_PURPOSE)}
+    assert {case.clause for case in cases(media.memory(), medium) if case.medium.is_wrapper} == set(CLAUSES + WRAPPER_CLAUSES)
+
+
+def test_wrappers_in_a_row_are_asked_as_one() -> None:
+    class Drops(TransportWrapper):
+        def attach(self, client: Client) -> SessionTerms:
+            return msgspec.structs.replace(super().attach(client), storage=None)
+
+    for stack in (media.wrapped(media.memory(), Drops), media.recorded(media.wrapped(media.memory(), Drops))):
+        report = run_conformance(media.wrapped(stack, LineWrapper), clauses=["terms.storage", "terms.values"], backends=["trio"])
+        assert [(row.clause, row.verdict) for row in report.rows] == [("terms.storage", "failed"), ("terms.values", "passed")]
+
+
+def test_what_wrappers_are_asked_about_is_every_field_of_the_terms() -> None:
+    declared, defaults = Declared().attach(Client()), SessionTerms()
+    assert [name for name in SessionTerms.__struct_fields__ if getattr(declared, name) == getattr(defaults, name)] == []
 
 
 def test_excluding_what_is_no_clause_is_an_error() -> None:

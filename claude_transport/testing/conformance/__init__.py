@@ -1,7 +1,7 @@
 """The contract of `Transport` as a test: `run_conformance(factory)` checks a transport of yours against every clause.
 
-Run it: `run_conformance` checks all `CLAUSES` on all `BACKENDS` and returns a `Report` of one `Row` per clause and backend. `run_clause`
-    checks one `Clause`; a broken one raises `Violation`.
+Run it: `run_conformance` checks all `CLAUSES` on all `BACKENDS` and returns a `Report` of one `Row` per clause and backend; for a wrapper
+    also the `WRAPPER_CLAUSES`. `run_clause` checks one `Clause`; a broken one raises `Violation`.
 Your transport: the factory is, at its shortest, a function that takes a byte stream and returns your transport; `ByteStreamMedium` then
     plays the peer at the other end. A `Medium` of your own makes a `Subject`: your transport and its `Peer`, in which a `Play` runs. A
     `Reason` says why a clause does not apply. `Bench` is what a clause works with.
@@ -19,7 +19,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "testing.conformance.bench": "Bench Violation",
         "testing.conformance.clause": "Clause",
-        "testing.conformance.clauses": "CLAUSES",
+        "testing.conformance.clauses": "CLAUSES WRAPPER_CLAUSES",
         "testing.conformance.medium": "ByteStreamMedium Medium",
         "testing.conformance.run": "BACKENDS Report Row run_clause run_conformance",
         "testing.conformance.subject": "Peer Play Reason Subject",

@@ -4,6 +4,7 @@ from claude_transport.testing.conformance.bench import Bench as Bench
 from claude_transport.testing.conformance.bench import Violation as Violation
 from claude_transport.testing.conformance.clause import Clause as Clause
 from claude_transport.testing.conformance.clauses import CLAUSES as CLAUSES
+from claude_transport.testing.conformance.clauses import WRAPPER_CLAUSES as WRAPPER_CLAUSES
 from claude_transport.testing.conformance.medium import ByteStreamMedium as ByteStreamMedium
 from claude_transport.testing.conformance.medium import Medium as Medium
 from claude_transport.testing.conformance.run import BACKENDS as BACKENDS
@@ -19,6 +20,7 @@ from claude_transport.testing.conformance.subject import Subject as Subject
 __all__ = [
     "BACKENDS",
     "CLAUSES",
+    "WRAPPER_CLAUSES",
     "Bench",
     "ByteStreamMedium",
     "Clause",

@@ -10,11 +10,16 @@ from typing import Any, Generic, TypeVar
 
 import anyio
 import anyio.lowlevel
-from anyio.abc import TaskGroup
+from anyio.abc import ByteStream, ByteStreamConnectable, TaskGroup
 
 from claude_transport.testing.conformance.medium import Medium
+from claude_transport.testing.conformance.memory_peer import MemoryPeer
 from claude_transport.testing.conformance.subject import Inexpressible, Peer, Play, Reason, Subject
 from claude_transport.transport import Transport, TransportInfo
+from claude_transport.transports.stream import StreamTransport
+
+_CAPACITY = 65536
+"""Bytes that each direction holds of the stream in memory below a wrapper."""
 
 T = TypeVar("T")
 
@@ -200,6 +205,16 @@ class Stand:
         return got
 
 
+class _Opened(ByteStreamConnectable):
+    """Returns a stream that is open already."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
+
+    async def connect(self) -> ByteStream:
+        return self._stream
+
+
 class Bench:
     """What the check function of a `Clause` gets: it opens transports to test, starts calls in tasks, and bounds every wait.
 
@@ -263,6 +278,27 @@ class Bench:
             if not says and then is None and stand.subject.prime is not None:
                 with self.within("the preparation of the subject"):
                     await stand.subject.prime()
+            yield stand
+
+    @asynccontextmanager
+    async def around(self, inside: Transport) -> AsyncIterator[Transport]:
+        """Give the `async with` block the wrapper under test around `inside`, not connected. It is closed after the block.
+
+        Errors of that close are ignored, because other clauses test it. It is for a clause of wrappers.
+        """
+        async with self._medium.around(inside) as outside:
+            try:
+                yield outside
+            finally:
+                with anyio.move_on_after(self.patience, shield=True), contextlib.suppress(Exception):
+                    await outside.close()
+
+    @asynccontextmanager
+    async def around_memory(self) -> AsyncIterator[Stand]:
+        """Give the `async with` block the wrapper under test around a stream in memory, connected, as a `Stand` with its peer."""
+        async with MemoryPeer.pair(capacity=_CAPACITY) as (stream, peer), self.around(StreamTransport(_Opened(stream))) as outside:
+            stand = Stand(self, Subject(transport=outside, peer=peer, absorbs=16 * _CAPACITY))
+            await stand.connect()
             yield stand
 
     async def expect_raises(self, kinds: type[Exception] | tuple[type[Exception], ...], call: Awaitable[object], what: str) -> Exception:

@@ -20,6 +20,7 @@ class Clause(msgspec.Struct, frozen=True, kw_only=True):
       `source`: the method that promises it.
     * `check`: an async function that gets a `Bench`, and raises `Violation` when the transport breaks the promise.
     * `needs_peer`: False when the promise can also be tested without a peer at the other end.
+    * `of_wrappers`: True for a promise that only wrappers make. It is tested with the wrapper alone, whatever its medium is.
     """
 
     id: str
@@ -27,16 +28,19 @@ class Clause(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     check: Check
     needs_peer: bool = True
+    of_wrappers: bool = False
 
 
-def clause(id: str, sentence: str, *, source: str, needs_peer: bool = True) -> Callable[[Check], Check]:  # noqa: A002 - it is one
+def clause(id: str, sentence: str, *, source: str, needs_peer: bool = True, of_wrappers: bool = False) -> Callable[[Check], Check]:  # noqa: A002 - it is one
     """Decorate the function that tests a clause, and register it."""
 
     def register(check: Check) -> Check:
         if id in _registered:
             msg = f"there are two checks of {id}"
             raise ValueError(msg)
-        _registered[id] = Clause(id=id, sentence=sentence, source=source, check=check, needs_peer=needs_peer)
+        _registered[id] = Clause(
+            id=id, sentence=sentence, source=source, check=check, needs_peer=needs_peer and not of_wrappers, of_wrappers=of_wrappers
+        )
         return check
 
     return register

@@ -625,6 +625,8 @@ class _FleetMedium(LiveMedium):
 
 
 class _RecordedMedium(Medium):
+    is_wrapper = True
+
     def __init__(self, medium: Medium) -> None:
         self._medium = medium
         self.name = f"RecordingTransport({medium.name})"
@@ -636,6 +638,14 @@ class _RecordedMedium(Medium):
     @asynccontextmanager
     async def open(self, play: Play) -> AsyncIterator[Subject]:
         with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
-            inside = wrapped(self._medium, lambda transport: RecordingTransport(transport, Path(folder, "tape")))
-            async with inside.open(play) as subject:
+            async with self._in(folder).open(play) as subject:
                 yield subject
+
+    @asynccontextmanager
+    async def around(self, inside: Transport) -> AsyncIterator[Transport]:
+        with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
+            async with self._in(folder).around(inside) as transport:
+                yield transport
+
+    def _in(self, folder: str) -> Medium:
+        return wrapped(self._medium, lambda transport: RecordingTransport(transport, Path(folder, "tape")))

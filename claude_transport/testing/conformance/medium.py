@@ -13,7 +13,7 @@ from anyio.abc import ByteStream
 
 from claude_transport.errors import ConfigurationError
 from claude_transport.testing.conformance.memory_peer import MemoryPeer
-from claude_transport.testing.conformance.subject import Peer, Play, Reason, Subject
+from claude_transport.testing.conformance.subject import Inexpressible, Peer, Play, Reason, Subject
 from claude_transport.transport import Transport
 
 
@@ -21,11 +21,13 @@ class Medium(ABC):
     """Makes transports for the conformance kit to test. Subclass it to test a transport over a medium of your own.
 
     `open(play)` gives a new `Subject` each time and releases the peer afterwards; the kit closes the transport. `name` is the name in the
-    report. `excludes` maps the ids of clauses that cannot be tested with this medium to their reasons.
+    report. `excludes` maps the ids of clauses that cannot be tested with this medium to their reasons. `is_wrapper` is True when it has an
+    `around()`, so that `WRAPPER_CLAUSES` can be tested.
     """
 
     name: str = "factory"
     excludes: Mapping[str, Reason] = {}
+    is_wrapper: bool = False
 
     def prepare(self) -> None:  # noqa: B027 - most media share nothing
         """Start what all subjects of this medium share, such as a server, unless it is running. By default it does nothing.
@@ -42,6 +44,10 @@ class Medium(ABC):
 
         A subclass implements it. The kit calls it for each clause, and closes the transport itself.
         """
+
+    def around(self, inside: Transport) -> AbstractAsyncContextManager[Transport]:
+        """Give the `async with` block a new wrapper around `inside`, a transport of the kit. Only media of wrappers have it."""
+        raise Inexpressible(Reason.NO_WRAPPER)
 
 
 Factory: TypeAlias = Medium | Callable[[], Any] | Callable[[ByteStream], Transport]
@@ -164,6 +170,8 @@ def _subject_of(entered: object) -> Subject:
 class Wrapped(Medium):
     """Put `wrapper` around every transport of `medium`. A wrapper is a transport and must keep the same clauses."""
 
+    is_wrapper = True
+
     def __init__(
         self,
         medium: Medium,
@@ -195,6 +203,15 @@ class Wrapped(Medium):
                 prime=inner.prime,
             )
 
+    @asynccontextmanager
+    async def around(self, inside: Transport) -> AsyncIterator[Transport]:
+        """Give the wrapper around `inside`, with those of the inner medium between the two."""
+        if not self._medium.is_wrapper:
+            yield self._wrapper(inside)
+            return
+        async with self._medium.around(inside) as wrapped:
+            yield self._wrapper(wrapped)
+
 
 class _Excluding(Medium):
     """A medium, of which more clauses are excluded."""
@@ -203,12 +220,16 @@ class _Excluding(Medium):
         self._medium = medium
         self.name = medium.name
         self.excludes: Mapping[str, Reason] = {**medium.excludes, **excludes}
+        self.is_wrapper = medium.is_wrapper
 
     def prepare(self) -> None:
         self._medium.prepare()
 
     def open(self, play: Play) -> AbstractAsyncContextManager[Subject]:
         return self._medium.open(play)
+
+    def around(self, inside: Transport) -> AbstractAsyncContextManager[Transport]:
+        return self._medium.around(inside)
 
 
 def as_medium(factory: Factory, *, excludes: Mapping[str, Reason] | None = None) -> Medium:

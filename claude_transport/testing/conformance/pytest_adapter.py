@@ -61,7 +61,12 @@ def cases(
         check_backend(backend)
     for medium in media:
         check_ids(medium.excludes)
-    return [Case(clause, medium, backend, timeout) for clause in select_clauses(clauses) for medium in media for backend in names]
+    chosen = tuple(clauses) if clauses is not None else None
+    found = {id(medium): select_clauses(chosen, is_wrapper=medium.is_wrapper) for medium in media}
+    ordered = select_clauses(chosen, is_wrapper=any(medium.is_wrapper for medium in media))
+    return [
+        Case(clause, medium, backend, timeout) for clause in ordered for medium in media if clause in found[id(medium)] for backend in names
+    ]
 
 
 def parametrize(

@@ -127,13 +127,15 @@ def run_conformance(
 ) -> Report:
     """Test the transports that `factory` makes against every clause of the contract, on every backend. Returns a report, also of failures.
 
+    `media.wrapped(medium, wrapper)` is tested against `WRAPPER_CLAUSES`, too.
+
     Do not call it inside an event loop, which it would block; call it in a thread there.
 
     Args:
         factory: a `Medium`; a function that takes a byte stream and returns a transport; or a function without arguments that returns a
             transport, a `Subject`, or an async context manager of a `Subject`. Its attribute `excludes` is used like the argument.
         backends: the event loops: `asyncio`, `trio`, `asyncio+uvloop`.
-        clauses: the clauses to test, or their ids; by default all.
+        clauses: the clauses to test, or their ids; by default all that apply.
         excludes: maps the ids of clauses that cannot be tested with it to a `Reason`. The report counts them as excluded.
         timeout: seconds that a single wait may take.
 
@@ -142,7 +144,7 @@ def run_conformance(
     """
     medium = as_medium(factory, excludes=excludes)
     check_ids(medium.excludes)
-    chosen = select_clauses(clauses)
+    chosen = select_clauses(clauses, is_wrapper=medium.is_wrapper)
     names = tuple(backends)
     for backend in names:
         check_backend(backend)
@@ -159,7 +161,8 @@ def run_clause(clause: Clause, medium: Medium, *, backend: str, timeout: float =
     """
     if (reason := medium.excludes.get(clause.id)) is not None:
         return Row(clause=clause.id, backend=backend, verdict="excluded", reason=reason)
-    medium.prepare()
+    if not clause.of_wrappers:  # those need nothing that the medium shares
+        medium.prepare()
     bound = timeout * _WAITS_PER_CLAUSE
     outcome: list[BaseException | None] = []
     # In a thread, because nothing ends some bad transports: the thread is then left behind, and the run goes on.

@@ -30,6 +30,9 @@ class Reason(enum.Enum):
     ALWAYS_READS = "its peer cannot stop reading"
     NO_STATUS = "bare lines do not carry the exit status of the process; the link does"
     NO_SSHD = "sshd or ssh is not installed on this machine"
+    NO_WRAPPER = "it is not a wrapper: only `media.wrapped()` can test what wrappers promise"
+    NEVER_SPEAKS = "it is no `LineWrapper`, or its `speaks` is False: it never says a line by itself"
+    ON_PURPOSE = "it does so on purpose"
     WHOLE_LINES = "a buffer on the way accepts each line whole before it passes it on: a single long line does not wait"
 
 
