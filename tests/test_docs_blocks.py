@@ -223,6 +223,7 @@ async def _claude(world: World) -> Names:
 GIVEN: dict[str, Callable[[World], Awaitable[Names]]] = {
     "docs/explanation/stalls.md python 0": _turn,
     "docs/how-to/approve-later.md python 0": _stored,
+    "docs/how-to/build-middleware.md python 0": _contract,
     "docs/how-to/conformance.md python 0": _contract,
     "docs/how-to/conformance.md python 1": _contract,
     "docs/how-to/connect-remotely.md python 0": _connected,
