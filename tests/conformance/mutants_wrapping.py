@@ -402,3 +402,11 @@ class SendsLaterInPieces(LineWrapper):
         whole = (line.encode() if isinstance(line, str) else line).rstrip(b"\n")
         super().send_later(whole[:9])
         super().send_later(whole[9:])
+
+
+@breaks_wrapping("own.sent-later-once", "write.no-interleaving", "write.backpressure", says="came in the middle of another one")
+class CutsLongLines(LineWrapper):
+    async def write(self, data: str | bytes) -> None:
+        line = data.encode() if isinstance(data, str) else data
+        for start in range(0, len(line), 100_000):
+            await super().write(line[start : start + 100_000])

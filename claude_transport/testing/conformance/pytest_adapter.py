@@ -62,11 +62,9 @@ def cases(
     for medium in media:
         check_ids(medium.excludes)
     chosen = tuple(clauses) if clauses is not None else None
-    found = {id(medium): select_clauses(chosen, is_wrapper=medium.is_wrapper) for medium in media}
     ordered = select_clauses(chosen, is_wrapper=any(medium.is_wrapper for medium in media))
-    return [
-        Case(clause, medium, backend, timeout) for clause in ordered for medium in media if clause in found[id(medium)] for backend in names
-    ]
+    asked = [(clause, medium) for clause in ordered for medium in media if chosen or medium.is_wrapper or not clause.of_wrappers]
+    return [Case(clause, medium, backend, timeout) for clause, medium in asked for backend in names]
 
 
 def parametrize(
