@@ -183,11 +183,15 @@ class HoldingClaude(MockTransport):
     @property
     def prompts(self) -> list[str]:
         """The texts of the prompts that it got."""
-        return [message["message"]["content"] for message in self.written if message["type"] == "user"]
+        return _texts(self.written)
 
-    def place_of(self, subtype: str) -> int | None:
-        """Return where in `written` the request is; None when it has not come."""
+    def prompts_before(self, subtype: str) -> list[str] | None:
+        """Return the texts of the prompts that it got before the request; None when the request has not come."""
         for place, message in enumerate(self.written):
             if message["type"] == "control_request" and message["request"]["subtype"] == subtype:
-                return place
+                return _texts(self.written[:place])
         return None
+
+
+def _texts(messages: list[dict[str, Any]]) -> list[str]:
+    return [str(message["message"]["content"]) for message in messages if message["type"] == "user"]
