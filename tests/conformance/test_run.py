@@ -157,6 +157,19 @@ def test_wrappers_in_a_row_are_asked_as_one() -> None:
         assert [(row.clause, row.verdict) for row in report.rows] == [("terms.storage", "failed"), ("terms.values", "passed")]
 
 
+class WorksInAThread(TransportWrapper):
+    """Each of its writes takes some milliseconds of work, which hold back nothing for longer."""
+
+    async def write(self, data: str | bytes) -> None:
+        await anyio.to_thread.run_sync(sum, range(500_000))
+        await super().write(data)
+
+
+def test_a_wrapper_that_works_in_a_thread_holds_no_prompt_back() -> None:
+    clauses = ["prompts.others-pass", "prompts.order", "prompts.cancelled-not-sent"]
+    run_conformance(media.wrapped(media.memory(), WorksInAThread), clauses=clauses).raise_for_failures()
+
+
 def test_what_wrappers_are_asked_about_is_every_field_of_the_terms() -> None:
     declared, defaults = Declared().attach(Client()), SessionTerms()
     assert [name for name in SessionTerms.__struct_fields__ if getattr(declared, name) == getattr(defaults, name)] == []

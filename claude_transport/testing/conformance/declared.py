@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import anyio
@@ -170,11 +170,27 @@ class HoldingClaude(MockTransport):
         super().__init__([result("done") for _ in range(turns)])
         self.gate = anyio.Event()
         self._holds = holds
+        self._begun = anyio.Event()
 
     def attach(self, client: Client) -> SessionTerms:
         """Return the terms of a mock, with a `before_prompt` that waits for the gate."""
         terms = super().attach(client)
         return terms.with_before_prompt(self._wait) if self._holds else terms
+
+    async def next_batch(self) -> Sequence[bytes]:
+        """Wait for the first line: a mock that gets none for a while plays everything and ends, and a wrapper may take its time."""
+        await self._begun.wait()
+        return await super().next_batch()
+
+    async def write(self, data: str | bytes) -> None:
+        """Take the line, and begin to answer."""
+        await super().write(data)
+        self._begun.set()
+
+    async def close(self) -> None:
+        """End the stream."""
+        self._begun.set()
+        await super().close()
 
     async def _wait(self, line: bytes) -> bytes:
         await self.gate.wait()
