@@ -183,7 +183,10 @@ class TransportWrapper(Transport):
 
     @property
     def confidential(self) -> Confidential:
-        """What a redactor has to know of the wrapped transport. Override it in a wrapper that adds secrets of its own."""
+        """What a redactor has to know of the wrapped transport. Override it in a wrapper that adds secrets of its own.
+
+        * `terms.confidential`: what the wrapped transport declares as `confidential` is declared outside, too. More may be added.
+        """
         return confidential_of(self._transport)
 
     @property

@@ -12,7 +12,7 @@ from mutants import breaks_wrapping
 
 import claude_transport as ct
 from claude_transport.background import BackgroundTask
-from claude_transport.transports import AtOnce, Client, SessionTerms, Storage
+from claude_transport.transports import AtOnce, Client, Confidential, SessionTerms, Storage
 from claude_transport.wrappers import LineWrapper, peek
 
 Replace = msgspec.structs.replace
@@ -74,9 +74,9 @@ class CountsFailuresTwice(ct.TransportWrapper):
 @breaks_wrapping("terms.callbacks", says="find_cli_version() gave None")
 class KnowsNoVersion(ct.TransportWrapper):
     def attach(self, client: Client) -> SessionTerms:
-        return Replace(super().attach(client), find_cli_version=self.find)
+        return Replace(super().attach(client), find_cli_version=self.find_version)
 
-    async def find(self, *, said: str | None) -> str | None:
+    async def find_version(self, *, said: str | None) -> str | None:
         await anyio.lowlevel.checkpoint()
         return None
 
@@ -130,6 +130,13 @@ class AlwaysStores(ct.TransportWrapper):
     def attach(self, client: Client) -> SessionTerms:
         terms = super().attach(client)
         return Replace(terms, storage=terms.storage and Storage(lambda: True, terms.storage.wait_stored))
+
+
+@breaks_wrapping("terms.confidential", says="begin with `declared = super().confidential`")
+class DeclaresOnlyItsOwnSecrets(ct.TransportWrapper):
+    @property
+    def confidential(self) -> Confidential:
+        return Confidential(values=("mine",))
 
 
 # ------------------------------------------------------------------------------------------------------------------- at once

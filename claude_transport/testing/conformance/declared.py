@@ -10,11 +10,14 @@ import anyio.lowlevel
 import msgspec
 
 from claude_transport.errors import NotConnected, TransportClosed
+from claude_transport.launch.options import ClaudeOptions
 from claude_transport.protocol.codec import decode_dict
 from claude_transport.protocol.envelope import encode_line
 from claude_transport.testing.wire import result
-from claude_transport.transport import AtOnce, Client, PermissionSetting, SessionTerms, Storage, Transport
+from claude_transport.transport import AtOnce, Client, Confidential, PermissionSetting, SessionTerms, Storage, Transport
 from claude_transport.transports.mock import MockTransport
+
+_OPTIONS = ClaudeOptions(env={"CONFORMANCE_TOKEN": "conformance-secret"})
 
 MARK = "and conformance"
 """What `Declared` adds to the content of a prompt."""
@@ -71,6 +74,11 @@ class Declared(Transport):
             at_once=AtOnce(self._connect_now, self._write_now, self._end_input_now, self._close_now),
             storage=Storage(lambda: not self.may_store.is_set(), self._wait_stored),
         )
+
+    @property
+    def confidential(self) -> Confidential:
+        """Options and a value, as they are declared for a redactor."""
+        return Confidential(options=_OPTIONS, values=("conformance-secret",))
 
     async def _before_prompt(self, line: bytes) -> bytes:
         self.calls.append(("before_prompt", line))

@@ -118,6 +118,24 @@ async def storage(bench: Bench) -> None:
         expect(not found.is_storing(), f"storage.is_storing() is True although everything is stored. {_HINT}")
 
 
+@clause(
+    "terms.confidential",
+    "What the wrapped transport declares as `confidential` is declared outside, too. More may be added.",
+    source="TransportWrapper.confidential",
+    of_wrappers=True,
+)
+async def confidential(bench: Bench) -> None:
+    inside = Declared()
+    declared = inside.confidential
+    async with bench.around(inside) as outside:
+        found = outside.confidential
+        expect(
+            found.options is declared.options and all(value in found.values for value in declared.values),
+            "`confidential` hides what the wrapped transport declares, so a redactor outside leaves it in: begin with "
+            "`declared = super().confidential`, and return `declared._replace(values=(*declared.values, …))`",
+        )
+
+
 def _now(at_once: AtOnce | None, name: str) -> Callable[..., bool]:
     """Return a function of `at_once`, as the layer above calls it."""
     return (lambda *_: False) if at_once is None else getattr(at_once, name)
