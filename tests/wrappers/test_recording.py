@@ -212,7 +212,9 @@ async def test_a_failure_of_the_transport_is_noted_without_its_secrets_and_raise
     async with transport:
         with pytest.raises(TransportClosed):
             await transport.write(b'{"type":"user"}')
-    notes = [json.loads(record.line) for record in Tape.read(transport.path) if record.line.startswith(b'{"failure"')]
+    lines = [record.line for record in Tape.read(transport.path)]
+    assert not any(b"\n" in line for line in lines)
+    notes = [json.loads(line) for line in lines if line.startswith(b'{"failure"')]
     assert [(note["failure"], note["error"], note["code"]) for note in notes] == [
         ("connect", "ConnectTimeout", "connect.timeout"),
         ("write", "TransportClosed", "usage.closed"),
@@ -560,6 +562,22 @@ async def test_what_waits_for_a_disk_that_hangs_takes_no_more_memory_than_is_cou
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a named pipe")
+async def test_64_mebibytes_wait_for_a_disk_that_hangs_when_nobody_says_how_many_may(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    file = TapeFile(path, header=TapeHeader(), redactor=None)
+    line = bytes(2**20)  # one object, however many records have it
+    for number in range(63):
+        file.put(number, "out", line)
+    assert file.failure is None
+    file.put(63, "out", line)
+    assert str(file.failure) == "the disk is too slow: more than 67108864 bytes wait for it"
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(anyio.to_thread.run_sync, path.read_bytes)  # the disk comes free
+        await file.aclose(timeout=30)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a named pipe")
 async def test_whoever_closes_it_too_waits_for_the_disk_as_well(tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)
@@ -637,6 +655,18 @@ def test_a_recording_survives_the_death_of_its_process(tmp_path: Path) -> None:
     numbers = [json.loads(line)["number"] for line in Tape.read(path).lines("in")]
     assert numbers == list(range(len(numbers)))
     assert len(numbers) > 100
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows removes no folder in which a process works")
+def test_tapes_in_a_working_directory_that_is_gone_are_told_apart_by_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    inside = RecordingTransport(MockTransport(), "one.ndjson")
+    assert RecordingTransport(inside, "other.ndjson").path == Path("other.ndjson")
+    with pytest.raises(ConfigurationError, match=r"writes one\.ndjson, too"):
+        RecordingTransport(inside, "one.ndjson")
 
 
 def test_a_redactor_makes_no_sense_without_scrubbing(tmp_path: Path) -> None:
