@@ -111,6 +111,8 @@ async def test_what_cannot_start_is_told_to_the_caller_and_to_who_makes_the_pool
                 raise AssertionError
     with pytest.raises(ConfigurationError, match="ClaudeOptions"):
         CodexPool(ClaudeOptions())  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="make_transport must be a function"):
+        CodexPool(make_transport="ssh")  # type: ignore[arg-type]
     with pytest.raises(NotConnected):
         async with CodexPool(CodexOptions(codex_path="/bin/true")).acquire():
             raise AssertionError

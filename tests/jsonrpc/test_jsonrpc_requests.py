@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator
 from typing import Any
@@ -267,6 +268,20 @@ async def test_a_peer_that_takes_no_lines_fails_what_waits_when_reading_finds_no
             assert "the transport could not write: OSError('no room')" in str(outcome)
         transport.say({"method": "still"})
         assert (await in_time(anext(peer.notifications()))).method == "still", "what it says is read all the same"
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # trio lets no code make up a cancellation
+async def test_a_write_that_ends_in_a_cancellation_of_its_own_is_a_failed_one() -> None:
+    class CancelsItself(SixMethods):
+        async def write(self, data: str) -> None:
+            raise asyncio.CancelledError
+
+    transport = CancelsItself()
+    async with JSONRPCPeer(transport) as peer:
+        with pytest.raises(ConnectionLost, match="the transport could not write: StrayCancellation"):
+            await in_time(peer.notify("said to nobody"))
+        transport.say({"method": "still"})
+        assert (await in_time(anext(peer.notifications()))).method == "still"
 
 
 async def test_a_strict_transport_ends_the_conversation_at_the_first_line_that_is_no_message() -> None:
