@@ -357,6 +357,18 @@ def test_a_repeated_uuid_is_refused_because_the_cli_would_drop_it(follower: Foll
         follower.send(A)
 
 
+def test_so_many_uuids_are_remembered_that_the_memory_of_a_long_conversation_is_bounded() -> None:
+    conversation = Conversation()
+    for number in range(100_000):
+        conversation.send(str(number))
+    with pytest.raises(UsageError, match="uuid 0 was sent before"):
+        conversation.send("0")
+    conversation.send("100000")
+    conversation.send("0")  # it was the oldest
+    with pytest.raises(UsageError, match="uuid 2 was sent before"):
+        conversation.send("2")
+
+
 def test_ends_are_final(follower: Follower) -> None:
     follower.send(A)
     follower.hear(result(A), lifecycle(A, "cancelled"), lifecycle(A, "started"), lifecycle(A, "completed"), result(A))

@@ -260,6 +260,15 @@ def test_who_looks_at_the_room_never_outruns_the_buffer() -> None:
     assert len(bytes_of(carry(one, other))) == one.sent == 1000
 
 
+def test_8_mebibytes_wait_for_a_peer_that_is_away_when_nobody_says_how_many_may() -> None:
+    one = LinkEnd()
+    for _ in range(7):
+        one.send(bytes(2**20))
+    assert one.has_room
+    one.send(bytes(2**20))
+    assert not one.has_room
+
+
 def test_an_outrun_buffer_is_a_gap_for_the_peer_that_needs_it() -> None:
     one, other = LinkEnd(replay_bytes=1000, may_outrun=True), LinkEnd()
     connect(one, other)
