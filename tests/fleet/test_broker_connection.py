@@ -91,3 +91,15 @@ async def test_a_registry_gives_up_a_broker_that_takes_the_connection_and_says_n
         with pytest.raises(errors.CLIConnectionError):
             await FleetRegistry(f"redis://127.0.0.1:{mute.getsockname()[1]}/0").__aenter__()
         assert anyio.current_time() - begun <= 10
+
+
+async def test_what_a_broker_says_in_an_error_is_printable_and_of_bounded_length(broker: BrokerServer) -> None:
+    connection = Broker(BrokerAddress(broker.url))
+    await connection.start(timeout=10)
+    try:
+        with pytest.raises(errors.ProtocolError) as caught:
+            await connection.script(f"return redis.error_reply('ERR \\27[31mred {'x' * 1000}')", [], [])
+    finally:
+        await connection.aclose()
+    assert "\\x1b[31mred x" in str(caught.value)
+    assert len(str(caught.value)) < 500

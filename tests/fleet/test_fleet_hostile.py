@@ -142,6 +142,23 @@ async def test_a_client_that_spoils_its_keys_ends_its_own_session_alone_with_a_t
     assert [each.getMessage() for each in caplog.records if each.exc_info] == []
 
 
+async def test_a_client_that_waits_for_a_worker_is_told_what_has_become_of_its_session(broker: BrokerServer) -> None:
+    async with connected(broker) as connection, anyio.create_task_group() as tasks:
+
+        async def spoil_what_waits() -> None:
+            while not (waiting := await connection.command("zrange", KEYS.queue, 0, -1)):
+                await anyio.lowlevel.checkpoint()
+            await spoil(connection, spoilt_table(KEYS.outgoing(waiting[0].decode())))
+
+        tasks.start_soon(spoil_what_waits)
+        with (
+            pytest.raises(errors.CLIConnectionError, match="holds something that no end of a fleet writes") as caught,
+            anyio.fail_after(30),
+        ):
+            await FleetTransport(broker.url, close_timeout=0.2).connect()
+    assert caught.value.code == "fleet.malformed"
+
+
 async def test_a_worker_ends_the_session_of_an_input_that_it_cannot_read_though_its_client_says_nothing(broker: BrokerServer) -> None:
     """Otherwise it would ask for that input again and again, without a pause."""
     worker = FleetWorker(broker.url, command=ECHO)

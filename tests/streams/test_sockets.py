@@ -173,6 +173,17 @@ async def test_a_reset_is_not_an_end(tcp_door: Door) -> None:
         assert isinstance(caught.value.__cause__, ConnectionResetError)
 
 
+async def test_a_cancelled_send_sends_nothing(door: Door) -> None:
+    async with door.connected() as (stream, peer):
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await stream.send(b"never")
+        assert scope.cancelled_caught
+        await stream.send(b"said")
+        await stream.send_eof()
+        assert peer.makefile("rb").read() == b"said"
+
+
 async def test_a_cancelled_receive_takes_nothing_along(door: Door) -> None:
     async with door.connected() as (stream, peer):
         with anyio.CancelScope() as scope:

@@ -284,6 +284,15 @@ async def test_a_request_over_the_limit_is_answered_so(method: bytes, more: byte
     assert (await everything(there)).startswith(b"HTTP/1.1 431 ")
 
 
+async def test_a_request_has_at_most_16_kibibytes_when_nobody_says_how_many_it_may_have() -> None:
+    here, there = memory_stream_pair()
+    await there.send(REQUEST + b"".join(b"X-Pad-%d: %b\r\n" % (number, b"x" * 5500) for number in range(3)) + b"\r\n")
+    await there.send_eof()
+    with pytest.raises(ProtocolError, match="more than 16384 bytes"):
+        await accept_websocket(here)
+    assert (await everything(there)).startswith(b"HTTP/1.1 431 ")
+
+
 @pytest.mark.parametrize("said", [b"\x16\x03\x01\x02\x00\x01\x00\n\n", b'{"type":"user"}\n\n', b"GET\r\n\r\n"])
 async def test_what_is_no_request_is_a_protocol_error_and_not_waited_for(said: bytes) -> None:
     here, there = memory_stream_pair()
