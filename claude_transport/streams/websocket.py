@@ -498,7 +498,7 @@ class WebSocketStream(ByteStream):
         self._unread = b""  # the data of messages; its first `_taken` bytes were received already
         self._taken = 0
         self._ending: Exception | None = None  # why the peer sends nothing more
-        self._wire_over = False  # nothing more arrives, not even a closing frame
+        self._wire_over = False  # the carrying stream is broken: nothing more arrives, not even a closing frame
         self._outgoing: list[bytes] = []  # frames that wait to be sent
         self._outgoing_size = 0
         self._eof_sent = False
@@ -562,8 +562,7 @@ class WebSocketStream(ByteStream):
                     self._protocol.receive_data(await self._stream.receive(self._chunk_bytes))
                     self.take_frames(self._protocol.events_received())
             except anyio.EndOfStream:
-                self._wire_over = True
-                self._protocol.receive_eof()
+                self._protocol.receive_eof()  # which makes it send its own end
                 self._settle()
             except (*_BROKEN, anyio.ClosedResourceError) as exc:
                 self._wire_over = True
