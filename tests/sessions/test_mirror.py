@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -283,6 +284,26 @@ def test_other_files_of_the_user_stay_links(temporary: Path, tmp_path: Path, tex
     for name in ("settings.json", ".claude.json", "other.json"):
         assert (place.path / name).readlink() == user / name
     place.remove()
+
+
+def test_where_links_are_not_allowed_files_are_copied_and_nobody_else_can_read_them(
+    temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = tmp_path / "user"
+    (user / "plugins").mkdir(parents=True)
+    (user / ".credentials.json").write_text("{}")
+    (user / ".credentials.json").chmod(0o644)
+
+    def refuse(self: Path, target: Path) -> None:
+        raise OSError(errno.EPERM, f"no link from {self} to {target}")
+
+    monkeypatch.setattr(Path, "symlink_to", refuse)
+    place = PrivatePlace(cwd=tmp_path, found=FOUND, configuration=configuration_of({"CLAUDE_CONFIG_DIR": str(user)}, is_isolated=False))
+    copied = place.path / ".credentials.json"
+    assert (copied.is_symlink(), copied.read_text(), copied.stat().st_mode & 0o777) == (False, "{}", 0o600)
+    assert not (place.path / "plugins").exists()
+    place.remove()
+    assert (user / ".credentials.json").exists()
 
 
 def test_a_private_place_has_the_session_and_the_configuration_and_is_gone_when_both_holders_have_let_go(

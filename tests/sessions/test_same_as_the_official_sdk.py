@@ -281,6 +281,11 @@ def transcripts() -> dict[str, list[Any]]:
             user(7, [answer("z")], parent=1, sourceToolAssistantUUID=entry(4)),
             assistant(8, parent=5),
         ],
+        "a parallel turn with a result of another agent elsewhere": [
+            *parallel[:-1],
+            user(7, [answer("c")], parent=1, agentId="x"),
+            assistant(8, parent=5),
+        ],
         "a call that two responses claim": [
             *parallel,
             assistant(8, [call("c")], parent=5, response="s"),

@@ -138,6 +138,17 @@ async def test_a_damaged_line_costs_that_line_only(tmp_path: Path) -> None:
     assert listed["data"]["first_prompt"] == "Said 1"
 
 
+async def test_a_transcript_that_somebody_has_cut_gets_the_lost_entries_again_and_no_other_twice(tmp_path: Path) -> None:
+    store = sessions.FileSessionStore(tmp_path)
+    await store.append(KEY, [entry("1"), entry("2")])
+    (path,) = tmp_path.rglob("*.jsonl")
+    whole = path.read_bytes()
+    with path.open("r+b") as file:
+        file.truncate(whole.index(b"\n") + 1)
+    await store.append(KEY, [entry(name) for name in "123"])
+    assert uuids(await store.load(KEY)) == ["1", "2", "3"]
+
+
 @contextmanager
 def files_up_to(size: int) -> Iterator[None]:
     """The operating system lets no file of this process grow over so many bytes."""
@@ -233,6 +244,20 @@ async def test_a_key_that_cannot_be_written_is_refused(kind: str, part: str, tmp
     store = STORES[kind](tmp_path)
     with pytest.raises(errors.UsageError, match=part):
         await store.append({**KEY, part: "\ud800"}, [entry("1")])
+
+
+async def test_a_store_without_lists_cannot_say_which_session_is_the_latest_and_names_the_option(tmp_path: Path) -> None:
+    class WithoutLists:
+        async def append(self, key: Any, entries: Any) -> None:
+            raise AssertionError
+
+        async def load(self, key: Any) -> Any:
+            raise AssertionError
+
+    store: Any = WithoutLists()
+    with pytest.raises(errors.ConfigurationError, match="WithoutLists cannot list its sessions; name one with resume") as caught:
+        await find_session(store, resume=None, cwd=tmp_path)
+    assert caught.value.option == "continue_conversation"
 
 
 async def test_a_subpath_that_cannot_be_a_file_is_left_out_of_a_resumed_session() -> None:
