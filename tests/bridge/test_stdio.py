@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -20,7 +21,7 @@ from bridge_peers import PATIENCE, bridge_process, text_of
 import claude_transport as ct
 from claude_transport.bridge.configuration import BridgeSettings
 from claude_transport.bridge.stdio import StdioBridge
-from claude_transport.errors import ConfigurationError, ProcessError
+from claude_transport.errors import ClaudeTransportError, ConfigurationError, ProcessError
 from claude_transport.streams.address import parse_address
 
 TOKEN = "a-token-that-is-long-enough"
@@ -87,6 +88,8 @@ async def test_when_the_host_goes_open_and_later_calls_are_answered_with_an_erro
         open_call, later_call = await client.answer(7), await client.call("echo", id=8, text="x")
         for answer in (open_call, later_call):
             assert (answer["error"]["code"], answer["error"]["data"]["code"]) == (GONE, "bridge.host_gone")
+        await client.send(rb'{"jsonrpc":"2.0","id":"\ud800","method":"ping"}')  # half a surrogate pair, which JavaScript writes
+        assert (await client.answer("\ud800"))["error"]["code"] == GONE
         await client.stream.send_eof()
         with pytest.raises(ProcessError) as ended:
             await client.next()
@@ -179,6 +182,40 @@ def test_a_bridge_that_has_ended_leaves_no_connection_open(tmp_path: Path) -> No
     for descriptor in (stdin, output_of_bridge, stdout):
         os.close(descriptor)
     assert [str(each.message) for each in told] == []
+
+
+def test_a_connection_to_the_host_that_breaks_is_told_of_with_the_reason(tmp_path: Path) -> None:
+    address = parse_address(f"unix://{tmp_path}/s")
+    (stdin, input_of_cli), (output_of_bridge, stdout) = os.pipe(), os.pipe()
+    failures: list[ClaudeTransportError] = []
+
+    def fail(failure: ClaudeTransportError) -> None:
+        failures.append(failure)
+        os.close(input_of_cli)
+
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(address.path)
+        listening.listen()
+
+        def break_off() -> None:
+            connected, _ = listening.accept()
+            with connected, connected.makefile("rwb", 0) as lines:
+                lines.readline()
+                lines.write(b'{"mcp_bridge":1}\n')
+                select.select([connected], [], [], PATIENCE)  # what is closed with input that nobody has read is reset
+
+        breaking = threading.Thread(target=break_off)
+        breaking.start()
+        os.write(input_of_cli, b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
+        settings = BridgeSettings(address=address, token=TOKEN, server="box")
+        assert not StdioBridge(settings, stdin=stdin, stdout=stdout, on_failure=fail).run()
+        breaking.join(PATIENCE)
+    for descriptor in (stdin, output_of_bridge, stdout):
+        os.close(descriptor)
+    (failure,) = failures
+    assert failure.code == "bridge.host_gone"
+    assert isinstance(failure.__cause__, ConnectionResetError)
+    assert "reset" in str(failure)
 
 
 async def test_several_bridges_at_once_do_not_disturb_each_other(tools: Tools) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import anyio
+import anyio.abc
 import pytest
 from hostile_words import HOSTILE, SHORTER, assert_lines_are_safe, assert_records_are_safe
 from rehearsal import ALICE, Talker, rehearsal
@@ -20,7 +21,7 @@ from claude_transport.gateway.asgi import GatewayApplication
 from claude_transport.gateway.door import GatewayLimits
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.gateway.turned_away import RefusalLog
-from claude_transport.protocol.link import Bye, Hello, Refusal
+from claude_transport.protocol.link import Bye, Hello, Refusal, Welcome
 from claude_transport.streams.memory import memory_stream_pair
 
 hostile = pytest.mark.parametrize("words", SHORTER.values(), ids=SHORTER)
@@ -103,6 +104,43 @@ async def test_an_admitted_client_forges_nothing_either(words: str, log: pytest.
             await process.rest()
             client.stream.break_connection()
         await stage.until(sessions=0)
+    assert_records_are_safe(log.records)
+
+
+class Quoting(anyio.abc.ByteStream):
+    """A connection of an adapter whose error at the end quotes the other side."""
+
+    def __init__(self, stream: anyio.abc.ByteStream, words: str) -> None:
+        self._stream = stream
+        self._words = words
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        try:
+            return await self._stream.receive(max_bytes)
+        except (anyio.EndOfStream, anyio.BrokenResourceError):
+            raise anyio.BrokenResourceError(self._words) from None
+
+    async def send(self, item: bytes) -> None:
+        await self._stream.send(item)
+
+    async def send_eof(self) -> None:
+        await self._stream.send_eof()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+@pytest.mark.parametrize("words", HOSTILE.values(), ids=HOSTILE)
+async def test_why_a_connection_has_ended_is_logged_on_one_line(words: str, log: pytest.LogCaptureFixture) -> None:
+    async with rehearsal(tokens={}, limits=GatewayLimits(lease=0.01)) as stage, anyio.create_task_group() as tasks:
+        ours, theirs = memory_stream_pair()
+        tasks.start_soon(stage.gateway.attend, Arrival(Quoting(ours, words), medium="memory", peer="the test"))
+        client = Talker(theirs)
+        await client.frame(Hello(version=1))
+        await client.hear_frame(Welcome)
+        theirs.break_connection()
+        await stage.until(sessions=0)
+    assert sum("its connection has ended" in record.getMessage() for record in log.records) == 1
     assert_records_are_safe(log.records)
 
 

@@ -135,6 +135,12 @@ async def test_without_observable_the_token_of_an_owner_watches_nothing() -> Non
         assert len(str(caught.value)) < 200
 
 
+async def test_a_request_that_is_longer_than_a_first_line_may_be_is_refused() -> None:
+    async with scene(limits=GatewayLimits(first_line_bytes=4000)) as stage:
+        assert await status(stage.url, "/healthz", x="a" * 3000) == 200
+        assert await status(stage.url, "/healthz", x="a" * 5000) == 431
+
+
 async def test_a_token_of_an_observer_opens_its_session_only_and_nothing_else() -> None:
     async with scene() as stage:
         token = stage.gateway.grant_observer(stage.session).token

@@ -242,6 +242,18 @@ async def test_a_token_with_all_its_connections_gets_no_other_before_it_says_any
         await stage.processes.next()
 
 
+async def test_a_token_whose_only_connection_has_ended_gets_another_one() -> None:
+    async with rehearsal(limits=GatewayLimits(connections=1)) as stage:
+        for number in range(2):
+            client = stage.connect(token=ALICE)
+            await client.say({"n": number})
+            process = await stage.processes.next()
+            await process.hear()
+            client.stream.break_connection()
+            await stage.until(sessions=0)
+            await anyio.wait_all_tasks_blocked()
+
+
 async def test_a_process_that_does_not_start_takes_no_place_and_tells_no_paths(caplog: pytest.LogCaptureFixture) -> None:
     async with rehearsal(launch=None, command=["/no/such/program"], limits=GatewayLimits(sessions=1)) as stage:
         for _ in range(3):

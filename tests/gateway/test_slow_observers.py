@@ -10,10 +10,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import anyio.abc
 import pytest
 from rehearsal import ALICE, Rehearsal, Talker, rehearsal
 from virtual_time import jumping_backends
 
+from claude_transport.gateway.arrival import Arrival
 from claude_transport.gateway.door import GatewayLimits
 from claude_transport.gateway.health import Page
 from claude_transport.gateway.observatory import Viewing
@@ -278,3 +280,48 @@ async def test_the_place_of_an_observer_that_has_left_is_free_again() -> None:
                 await observers[-1].until(lambda: bool(observers[-1].parts))
                 tasks.cancel_scope.cancel()
             observers.append(Observer(scene, scene.view("events", since=0)))
+
+
+class Silent(anyio.abc.ByteStream):
+    """A connection whose other end takes nothing and says nothing, also when it is closed."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.sends = anyio.Event()
+
+    async def send(self, item: bytes) -> None:
+        self.sends.set()
+        await anyio.sleep_forever()
+
+    async def send_eof(self) -> None:
+        await anyio.sleep_forever()
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    async def aclose(self) -> None:
+        if not self.closed:
+            self.closed = True
+            await anyio.sleep_forever()
+
+
+async def test_the_connection_of_an_observer_that_may_not_watch_any_more_is_dropped_without_a_wait() -> None:
+    async with play() as scene, anyio.create_task_group() as tasks:
+        grant = scene.gateway.grant_observer(scene.session)
+        arrival = Arrival(Silent(), medium="memory", peer="the test")
+        arrival.viewing = scene.view("events", token=grant.token, since=0)
+        done = anyio.Event()
+
+        async def attend() -> None:
+            await scene.gateway.attend(arrival)
+            done.set()
+
+        tasks.start_soon(attend)
+        await scene.exchange(b'{"type":"assistant","n":1}')
+        assert isinstance(arrival.stream, Silent)
+        await arrival.stream.sends.wait()
+        now = anyio.current_time()
+        grant.revoke()
+        await done.wait()
+        assert (anyio.current_time(), arrival.stream.closed) == (now, True)
