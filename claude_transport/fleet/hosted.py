@@ -175,7 +175,7 @@ class HostedSession:
         """End the session because of what the client sent."""
         is_long = exc.code == "fleet.line_too_long"
         reason = exc.reason if isinstance(exc, TurnedAway) else "line_too_long" if is_long else "malformed"
-        logger.warning("session %s: %s", self.id, printable(exc))
+        logger.warning("session %s: %s", self.id, exc)
         self._is_deaf = True
         self.stop(SessionEnd(code=reason, error=printable(exc, at_most=500)))
 
@@ -252,7 +252,7 @@ class HostedSession:
             self.refuse(exc)
         except ClaudeTransportError as exc:
             self._lost = exc
-            logger.warning("session %s is given up by this worker: %s", self.id, printable(exc))
+            logger.warning("session %s is given up by this worker: %s", self.id, exc)
             scope.cancel()
 
     async def _feed(self) -> None:
@@ -427,8 +427,8 @@ class HostedSession:
             return
         try:
             with anyio.move_on_after(LAST_WORDS):
-                await self._carrier.drain(timeout=LAST_WORDS)
+                await self._carrier.drain()
                 await release_session(self._broker, self.id, self.end.token, ended=self._said_end)
         except (BrokerCut, ClaudeTransportError) as exc:
             self._lost = exc if isinstance(exc, ClaudeTransportError) else ConnectionLost(str(exc))
-            logger.warning("session %s could not be given back: its lease ends by itself (%s)", self.id, printable(exc))
+            logger.warning("session %s could not be given back: its lease ends by itself (%s)", self.id, exc)

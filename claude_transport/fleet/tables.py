@@ -15,7 +15,6 @@ import msgspec
 
 from claude_transport.errors import ProtocolError
 from claude_transport.loggers import logger_for
-from claude_transport.printable import printable
 from claude_transport.protocol.fleet_answers import MALFORMED, bytes_of, count_of, decode_node, session_name
 from claude_transport.protocol.fleet_placement import MAX_WORKSPACE_BYTES, Node
 from claude_transport.protocol.fleet_scripts import ADMIT, MEND, FleetKeys
@@ -140,7 +139,7 @@ class Tables:
             try:
                 await self._broker.command("xadd", self._keys.inbox(node), {"w": ""}, **last)
             except ProtocolError as exc:  # it is no fault of the session that this call is for: the read ends by itself, later
-                logger.warning("the read under way was not ended: %s", printable(exc))
+                logger.warning("the read under way was not ended: %s", exc)
 
     async def clear_inbox(self, node: str) -> str:
         """Delete the stream of a worker. Returns the cursor with which it is read from now on."""

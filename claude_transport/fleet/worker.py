@@ -389,7 +389,7 @@ class FleetWorker:
             except BrokerCut:
                 continue
             except ClaudeTransportError as exc:
-                logger.warning("the queue cannot be read: %s", printable(exc))
+                logger.warning("the queue cannot be read: %s", exc)
             await anyio.sleep(_LOOK_PAUSE)
 
     async def _look_once(self, broker: Broker, tasks: Any) -> None:
@@ -459,7 +459,7 @@ class FleetWorker:
         try:
             await self._claim_and_run(self._broker, session, wanted)
         except (BrokerCut, ClaudeTransportError) as exc:
-            logger.warning("session %s could not be served: %s", session, printable(exc))
+            logger.warning("session %s could not be served: %s", session, exc)
             if getattr(exc, "code", "") == MALFORMED:
                 await self._forget(self._broker, session)
         except Exception:  # an unknown fault of one session must not end the others
@@ -517,7 +517,8 @@ class FleetWorker:
         """Tell the client why its session is not served, and end it."""
         self.metrics.ended[said.code] += 1
         end.say_end(said)
-        await carrier.drain(timeout=self._lease)
+        with anyio.move_on_after(self._lease):
+            await carrier.drain()
         await release_session(broker, session, end.token, ended=True)
 
     async def _start(
@@ -549,7 +550,7 @@ class FleetWorker:
             try:
                 await release_session(broker, session, end.token, ended=False)
             except (BrokerCut, ClaudeTransportError) as exc:
-                logger.warning("session %s could not be given back: its lease ends by itself (%s)", session, printable(exc))
+                logger.warning("session %s could not be given back: its lease ends by itself (%s)", session, exc)
         await self._wake_another(broker, session, wanted)
 
     async def _wake_another(self, broker: Broker, session: str, wanted: Wanted) -> None:

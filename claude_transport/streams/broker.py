@@ -76,11 +76,12 @@ _ANSWERS: Final = ("ResponseError", "NoScriptError", "StreamConsumerGroupError",
 class BrokerCut(Exception):
     """The call was cut: it may or may not have been carried out. The broker is being reached again.
 
+    Its text may quote the server, and goes into logs: it is on one line, with escapes for unprintable characters.
     `refused` is True when the broker has answered, and takes no writes now: it is out of memory, or read-only.
     """
 
     def __init__(self, message: str, *, refused: bool = False) -> None:
-        super().__init__(message)
+        super().__init__(printable(message))
         self.refused: bool = refused
 
 
@@ -328,8 +329,9 @@ class Broker:
                 raise ProtocolError(message, code=MALFORMED if spoilt else "fleet.refused") from None
             if not is_answer or said.startswith(("READONLY", "LOADING", "MASTERDOWN")):
                 self._drop(client)
-            logger.debug("%s: a call was cut: %s: %s", self.address, name, said)
-            raise BrokerCut(f"{name}: {said}", refused=_is_answer(failure)) from None
+            cut = BrokerCut(f"{name}: {said}", refused=_is_answer(failure))
+            logger.debug("%s: a call was cut: %s", self.address, cut)
+            raise cut from None
 
     async def script(self, text: str, keys: Sequence[str], args: Sequence[Any], *, timeout: float = CALL_TIMEOUT) -> list[Any]:
         """Run a script. Returns its answer, a list that begins with a word.
@@ -553,9 +555,7 @@ class Carrier:
             else:
                 await self._output.wait()
 
-    async def drain(self, *, timeout: float) -> bool:
-        """Append what is left to say, for at most `timeout` seconds, when `append_all()` does not run. Returns whether all was said."""
-        with anyio.move_on_after(timeout):
-            while (call := self.end.append_call()) is not None:
-                await self.carry_out(call)
-        return not self.end.writer.has_unsaid
+    async def drain(self) -> None:
+        """Append what is left to say when `append_all()` does not run. The caller bounds it. Raises as `carry_out()` does."""
+        while (call := self.end.append_call()) is not None:
+            await self.carry_out(call)

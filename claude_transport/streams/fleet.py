@@ -473,7 +473,8 @@ class FleetStream(ByteStream):
                 answer = await self._broker.script(DISCARD, where, [self._end.token])
                 if text_of(answer[0]) == "LIVE":
                     self._say(Kind.BYE)
-                    await self._carrier.drain(timeout=1.0)
+                    with anyio.move_on_after(1.0):
+                        await self._carrier.drain()
                 else:
                     await self._broker.command("zrem", keys.queue, [self.session])
             except (BrokerCut, ClaudeTransportError):

@@ -12,12 +12,12 @@ import anyio
 import anyio.lowlevel
 import pytest
 from broker_server import BrokerServer
-from programs import ECHO, serving
+from programs import ECHO, connected, serving
 from virtual_time import jumping
 
 from claude_transport import errors
 from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
-from claude_transport.streams.broker import Broker, BrokerAddress
+from claude_transport.streams.broker import Broker, BrokerAddress, BrokerCut
 
 
 async def call(client: Any) -> None:
@@ -103,3 +103,25 @@ async def test_what_a_broker_says_in_an_error_is_printable_and_of_bounded_length
         await connection.aclose()
     assert "\\x1b[31mred x" in str(caught.value)
     assert len(str(caught.value)) < 500
+
+
+async def test_what_a_broker_says_of_a_call_that_it_takes_later_moves_no_cursor_of_a_terminal(
+    broker: BrokerServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", logger="claude_transport")
+    async with connected(broker) as connection:
+        with pytest.raises(BrokerCut) as caught:
+            await connection.script(r"return redis.error_reply('OOM \27[2J\226\128\174')", [], [])
+    assert caught.value.refused
+    assert r"OOM \x1b[2J\u202e" in str(caught.value)
+    assert r"OOM \x1b[2J\u202e" in caplog.text
+    assert "\x1b" not in caplog.text
+
+
+async def test_each_question_of_an_operator_to_a_broker_that_is_gone_is_a_typed_error(broker: BrokerServer) -> None:
+    async with FleetRegistry(broker.url) as registry:
+        broker.kill()
+        for ask in (registry.sessions, registry.nodes, registry.queue_length, registry.check, functools.partial(registry.stop, "S")):
+            with pytest.raises(errors.CLIConnectionError) as caught:
+                await ask()
+            assert caught.value.code == "fleet.broker_lost"

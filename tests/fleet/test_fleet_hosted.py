@@ -73,14 +73,15 @@ class Listening(Transport):
 
 
 class Answering(Carrier):
-    """Answers each call at once; a renewal with `fenced` when there is one, and never when it is cut off."""
+    """Answers each call at once; a renewal with `fenced` when there is one, and never when it is cut off; no append when it is mute."""
 
     fenced: Fenced | None = None
     is_cut_off = False
+    is_mute = False
 
     async def carry_out(self, call: Call) -> bool:
         await anyio.lowlevel.checkpoint()
-        if self.is_cut_off and isinstance(call, Renew):
+        if (self.is_cut_off and isinstance(call, Renew)) or (self.is_mute and isinstance(call, Append)):
             await anyio.sleep_forever()
         now = anyio.current_time()
         self.end.answered(call, self._answer(call), asked_at=now, now=now)
@@ -261,3 +262,18 @@ async def test_entries_that_are_gone_end_the_session_of_a_worker_that_still_has_
         await anyio.wait_all_tasks_blocked()
         assert stand.session.ended == "malformed"
     assert str(errors.ReplayGap("the entries from 1 to 2 are not kept any more")) in caplog.text
+
+
+@virtual_time
+async def test_a_session_whose_last_words_the_broker_does_not_take_waits_twenty_seconds_and_is_not_given_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stand = Stand()
+    began = anyio.current_time()
+    async with stand.running():
+        stand.carrier.is_mute = True
+        await stand.process.close()
+        await anyio.wait_all_tasks_blocked()
+    assert 20 <= anyio.current_time() - began < 21
+    assert stand.session.ended == "ended"
+    assert "given back" not in caplog.text  # there is no broker at its address: a call would fail

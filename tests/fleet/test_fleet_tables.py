@@ -9,7 +9,7 @@ import anyio
 import msgspec
 import pytest
 from broker_server import BrokerServer
-from programs import ECHO, read, serving
+from programs import ECHO, connected, read, serving
 
 from claude_transport import errors
 from claude_transport.fleet import FleetTransport, FleetWorker
@@ -159,3 +159,23 @@ async def test_a_count_of_a_queue_that_never_rests_comes_to_an_end() -> None:
         return next(told) if command == "zcard" else 7
 
     assert await count_waiting(ask, keys, 0.0) >= 7
+
+
+async def test_a_session_that_has_ended_leaves_the_queue_at_once_and_again_when_somebody_puts_it_back(broker: BrokerServer) -> None:
+    worker = FleetWorker(broker.url, command=ECHO)
+    async with connected(broker) as connection, serving(worker):
+        keys = connection.keys
+        transport = FleetTransport(broker.url, close_timeout=0.2)
+        await transport.connect()
+        session = str(transport.session)
+        assert await connection.command("zscore", keys.sessions, session) is not None
+        await transport.close()
+        with anyio.fail_after(20):
+            while worker.sessions:
+                await anyio.lowlevel.checkpoint()
+        assert await connection.command("zscore", keys.sessions, session) is None
+        await connection.command("zadd", keys.sessions, {session: 0, "gone": 0})
+        await connection.command("zadd", keys.queue, {session: 0})
+        with anyio.fail_after(20):
+            while await connection.command("zcard", keys.sessions) or await connection.command("zcard", keys.queue):
+                await anyio.lowlevel.checkpoint()
