@@ -214,3 +214,28 @@ async def test_a_lost_wake_up_is_no_error(broker: BrokerServer, caplog: pytest.L
             await converses(transport, 0)
     (said,) = [each.getMessage() for each in caplog.records if "was not woken" in each.getMessage()]
     assert "NOPERM" in said or "permissions" in said
+
+
+async def test_a_session_whose_keys_are_spoilt_before_a_worker_has_it_is_removed_and_its_client_is_told(
+    broker: BrokerServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with connected(broker) as connection, anyio.create_task_group() as tasks:
+        keys, told = connection.keys, anyio.Event()
+
+        async def connect() -> None:
+            with pytest.raises(errors.CLIConnectionError) as caught:
+                await FleetTransport(broker.url).connect()
+            assert caught.value.code == "fleet.gone"
+            told.set()
+
+        tasks.start_soon(connect)
+        with anyio.fail_after(20):
+            while not (waiting := await connection.command("zrange", keys.queue, 0, -1)):
+                await anyio.lowlevel.checkpoint()
+        session = waiting[0].decode()
+        await connection.command("set", keys.setup(session), "junk")
+        async with serving(FleetWorker(broker.url, command=ECHO, lease=600)):
+            with anyio.fail_after(20):
+                await told.wait()
+            assert not await connection.command("exists", [keys.meta(session), keys.setup(session)])
+    assert f"session {session} could not be served" in caplog.text

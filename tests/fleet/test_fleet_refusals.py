@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import anyio
@@ -15,6 +15,7 @@ from virtual_time import virtual_time
 
 from claude_transport import errors
 from claude_transport.fleet import FleetWorker
+from claude_transport.observing import observe
 from claude_transport.protocol.fleet import Append, Appended, Call, Renew, Renewed, Reply, Sync, Synced
 from claude_transport.protocol.fleet_ends import ClientEnd
 from claude_transport.streams.broker import Broker, BrokerAddress, BrokerCut, Carrier
@@ -138,6 +139,30 @@ async def test_a_writer_that_waits_for_its_reader_gives_a_broker_up_too() -> Non
     (lost,) = caught.value.exceptions
     assert (type(lost), str(lost)) == (errors.ConnectionLost, "redis://127.0.0.1:1/0 took no call for 30 s")
     assert 5 + PATIENCE <= anyio.current_time() - began <= 5 + PATIENCE + 6
+
+
+class Lost(Broker):
+    """Has a session, and is lost when its output is read."""
+
+    async def start(self, *, timeout: float) -> None:
+        await anyio.lowlevel.checkpoint()
+
+    async def command(self, name: str, *args: Any, timeout: float = 5.0, **options: Any) -> Any:
+        await anyio.lowlevel.checkpoint()
+        return [] if name == "xrange" else b"1" if args[-1] == "wo" else None
+
+    async def read(self, cursors: Mapping[str, str], *, block: float = 2.0, count: int = 64) -> dict[str, list[tuple[bytes, Any]]]:
+        await anyio.lowlevel.checkpoint()
+        raise BrokerCut("the broker is not connected")
+
+
+@virtual_time
+async def test_an_observer_gives_a_broker_up_that_is_lost_for_half_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("claude_transport.observing.fleet.Broker", Lost)
+    began = anyio.current_time()
+    with pytest.raises(errors.ConnectionLost) as caught, anyio.fail_after(3600):
+        await anext(observe("redis://127.0.0.1:1/0", session="S", since=None))
+    assert (caught.value.code, anyio.current_time() - began) == ("fleet.broker_lost", PATIENCE)
 
 
 OUT_OF_MEMORY = ("config_set", {"maxmemory": 1, "maxmemory-policy": "noeviction"})

@@ -65,6 +65,12 @@ def test_half_a_surrogate_pair_is_refused_with_the_name_of_the_workers_argument(
     refused_as(option, lambda: FleetWorker(URL, **{option: WORKER[option]}))
 
 
+@pytest.mark.parametrize("labels", ["gpu", 7])
+@pytest.mark.parametrize("make", [FleetTransport, FleetWorker])
+def test_labels_that_are_no_list_are_refused(make: Any, labels: Any) -> None:
+    assert "list of texts" in refused_as("labels", lambda: make(URL, labels=labels))
+
+
 @pytest.mark.parametrize("url", URLS)
 def test_a_url_of_a_broker_that_cannot_be_sent_is_refused_and_not_repeated(url: str) -> None:
     for make in (FleetTransport, FleetWorker, FleetRegistry):
