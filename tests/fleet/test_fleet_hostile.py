@@ -159,13 +159,17 @@ async def test_a_client_that_waits_for_a_worker_is_told_what_has_become_of_its_s
     assert caught.value.code == "fleet.malformed"
 
 
-async def test_a_worker_ends_the_session_of_an_input_that_it_cannot_read_though_its_client_says_nothing(broker: BrokerServer) -> None:
+@pytest.mark.parametrize("command", [("set", "x"), ("xadd", {"x": "y"})], ids=["no stream", "no entry"])
+async def test_a_worker_ends_the_session_of_an_input_that_it_cannot_read_though_its_client_says_nothing(
+    broker: BrokerServer, command: tuple[str, Any]
+) -> None:
     """Otherwise it would ask for that input again and again, without a pause."""
     worker = FleetWorker(broker.url, command=ECHO)
     async with connected(broker) as connection, serving(worker), FleetTransport(broker.url) as good:
         victim = FleetTransport(broker.url, close_timeout=0.2)
         await victim.connect()
-        await spoil(connection, spoilt_table(KEYS.incoming(str(victim.session))))
+        incoming = KEYS.incoming(str(victim.session))
+        await spoil(connection, spoilt(incoming, (command[0], incoming, command[1])))
         with pytest.raises(errors.ConnectionLost) as caught, anyio.fail_after(20):
             await anext(victim.read_messages())
         assert caught.value.code == "fleet.malformed"
