@@ -242,4 +242,4 @@ async def test_a_session_whose_keys_are_spoilt_before_a_worker_has_it_is_removed
             with anyio.fail_after(20):
                 await told.wait()
             assert not await connection.command("exists", [keys.meta(session), keys.setup(session)])
-    assert f"session {session} could not be served" in caplog.text
+        assert f"session {session} could not be served" in caplog.text
