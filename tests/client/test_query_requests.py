@@ -89,7 +89,9 @@ async def test_typed_requests_send_what_they_say() -> None:
 class Muttering(OwnTransport):
     """Answers `initialize` alone, and says something on standard error."""
 
-    info = TransportInfo(kind="muttering", stderr_tail="the last words\n")
+    @property
+    def info(self) -> TransportInfo:
+        return TransportInfo(kind="muttering", stderr_tail="the last words\n")
 
     async def write(self, data: str | bytes) -> None:
         self.answers = b'"initialize"' in (data.encode() if isinstance(data, str) else data)
