@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
@@ -44,6 +45,7 @@ _HINTS = (
     *("ya29.", "npm_", "pypi-", "hf_", "gsk_", "eyj", "sg.", "jwt", "sig", "-----begin"),
 )
 
+
 # Account names that identify no person, and words so common that replacing them would damage every text.
 # fmt: off
 _COMMON_USERS = frozenset((
@@ -64,6 +66,37 @@ _GOES_ON = (b"A1B2C3D4" * 8, b"a1b2c3d4" * 8, b"a1b2c3d4" * 4 + b"." + b"a1b2c3d
 """How the word at the end of a cut line may go on, so that it has the form of a key."""
 
 _SETTING = re.compile(r"\$\{?\w+\}?|<[^<>]*>|\*+|\[secret\]|none|null|true|false", re.IGNORECASE)
+
+
+_COMMON = '"\\etsaorin, u:cdl_pm-0hf1gbky2{}vw459386.7/qx[]'
+"""The characters of a conversation in lower case, from the commonest to the rarest, as the recordings have them. All others are rarer."""
+
+
+def any_word(words: Iterable[str]) -> str:
+    """Return a pattern that matches in a text where, and only where, it contains one of `words`, which must not be empty.
+
+    Python's `re` looks for the first character of a pattern quickly when it is one of a few. So each word is found by its rarest character,
+    and what stands before and after that is compared only there. A line of 270 bytes takes a quarter of the time of sixty searches.
+    """
+    by_rarest: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+    for word in sorted(set(words)):
+        at = max(range(len(word)), key=lambda index: _rarity(word[index]))
+        by_rarest[word[at]].append((word[:at], word[at + 1 :]))
+    return "|".join(f"{re.escape(char)}(?:{'|'.join(_rest(char, *around) for around in rest)})" for char, rest in by_rarest.items())
+
+
+def _rest(char: str, before: str, after: str) -> str:
+    behind = f"(?<={re.escape(before + char)})" if before else ""
+    return behind + re.escape(after)
+
+
+def _rarity(char: str) -> int:
+    place = _COMMON.find(char)
+    return len(_COMMON) if place < 0 else place
+
+
+_HINT = re.compile(any_word(_HINTS))
+_HINT_IN_BYTES = re.compile(any_word(_HINTS).encode())
 
 
 class Redactor:
@@ -93,7 +126,7 @@ class Redactor:
         self._known_user = SlicedPattern(rf"(?<![A-Za-z0-9])(?:{names})(?![A-Za-z0-9])") if names else None
         # JSON may write parts of a secret as escapes, so the hint for a raw line is its longest plain part
         own = [*map(_plain_run, self._secrets), *self._users, *map(_plain_run, self._homes)]
-        self._hints = (*_HINTS, *(hint.lower() for hint in own))
+        self._hints = tuple(hint.lower() for hint in own)
         self._byte_hints = tuple(hint.encode("utf-8", "surrogatepass") for hint in self._hints)
 
     def with_users(self, users: Iterable[str]) -> Redactor:
@@ -133,7 +166,7 @@ class Redactor:
         A fixed word stands in place of each. Text that has none of them is returned as it is.
         """
         low = text.lower()
-        if not any(hint in low for hint in self._hints):
+        if _HINT.search(low) is None and not any(hint in low for hint in self._hints):
             return text
         if self._known_secret is not None:
             text = self._known_secret.sub(SECRET, text)
@@ -151,6 +184,8 @@ class Redactor:
         if b"\\u00" in line:
             return True  # escapes can hide ordinary letters
         low = line.lower()
+        if _HINT_IN_BYTES.search(low) is not None:
+            return True
         for hint in self._byte_hints:  # noqa: SIM110 - runs for every line, and takes half the time of any() with a generator
             if hint in low:
                 return True
@@ -315,6 +350,10 @@ def _rewrite_token(token: bytes, frame: _Frame, rewrite: Callable[[str, Place], 
 
 def _decode(token: bytes) -> tuple[str, bool]:
     """Return the text and True; for a token that is not a valid JSON string, the raw text between its quotes and False."""
+    if b"\\" not in token and len(token) > 1 and token.endswith(b'"'):
+        text = token[1:-1].decode("utf-8", "replace")
+        if text.isascii() and text.isprintable():  # most are, and need no parser
+            return text, True
     try:
         return json.loads(token), True
     except ValueError:

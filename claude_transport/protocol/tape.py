@@ -100,7 +100,10 @@ class TapeRecord(msgspec.Struct, frozen=True):
         """Return this record as one line of a tape file, with its newline."""
         row: dict[str, Any] = {"t": round(self.t, 6), "dir": self.dir}
         try:
-            row["line"] = self.line.decode()
+            row["line"] = text = self.line.decode()
+            if self.trimmed_from_chars is None and text.isascii() and math.isfinite(self.t):
+                # most are, and this takes a tenth of the time of `encode_line`
+                return b'{"t":%a,"dir":%b,"line":%b}\n' % (row["t"], msgspec.json.encode(self.dir), msgspec.json.encode(text))
         except UnicodeDecodeError:
             row["line"] = self.line.decode("utf-8", "replace")
             row["base64"] = base64.b64encode(self.line).decode()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
 import re
 from collections.abc import Sequence
@@ -33,6 +35,12 @@ _DELTA: Final = re.compile(rb'"content_block_delta"|"method"\s*:\s*"[\w/]{1,60}[
 
 _FRAGMENTS: Final = frozenset({"text", "thinking", "partial_json", "signature", "delta"})
 """Fields that hold the fragment."""
+
+_NAMES: Final = "|".join(sorted(_FRAGMENTS))
+_FRAGMENT: Final = re.compile(rf"""("(?:{_NAMES})"\s*+:\s*+)("[^"\\]*+(?:\\.[^"\\]*+)*+\\?"?)""".encode(), re.DOTALL)
+"""Such a field, and its string. A quotation mark inside a string has a backslash before it, so this cannot begin there."""
+_UNUSUAL: Final = re.compile(rf"""\\u00|"(?:{_NAMES})"\s*+:\s*+\[""".encode())
+"""What only a reader of JSON understands: letters that are written as escapes, and fragments in a list."""
 
 
 class LoggingTransport(ObservingWrapper):
@@ -171,7 +179,7 @@ class LoggingTransport(ObservingWrapper):
         if self.is_idle:
             return  # the logger was disabled during this iteration
         size = line.size if isinstance(line, OversizedLine) else len(line)
-        names = {name: self._clean(value, at_most=_MAX_NAME_CHARS) for name, value in _names_in(line).items()}
+        names = self._clean_names(line)
         fields: dict[str, object] = {"direction": direction, "size": size, **names}
         what = " ".join(names.values()) or "a line that is no message"
         if not self._bodies:
@@ -182,6 +190,14 @@ class LoggingTransport(ObservingWrapper):
         text = printable(text, at_most=limit if is_whole else len(text))
         fields["body"] = body = text if is_whole else f"{text[:limit]}… ({size} bytes in all)"
         self._log("line", "%s %s (%d bytes): %s", direction, what, size, body, **fields)
+
+    def _clean_names(self, line: bytes) -> dict[str, str]:
+        """Return the names in a line without secrets. Together they are looked at once, because most have none."""
+        names = _names_in(line)
+        together = "\n".join(names.values())
+        if self._secrets.text(together) == together:
+            return {name: printable(value, at_most=_MAX_NAME_CHARS) for name, value in names.items()}
+        return {name: self._clean(value, at_most=_MAX_NAME_CHARS) for name, value in names.items()}
 
     @property
     def _secrets(self) -> Redactor:
@@ -206,7 +222,19 @@ def _names_in(line: bytes) -> dict[str, str]:
 
 def _without_fragment(line: bytes) -> bytes:
     """Return a line with the length of its fragment in place of the text."""
+    if not _UNUSUAL.search(line):
+        return _FRAGMENT.sub(_length_of_match, line)
     return rewrite_strings(line, _length_of_fragment, keep=lambda _name: False, number=lambda _place: False)
+
+
+def _length_of_match(match: re.Match[bytes]) -> bytes:
+    key, token = match[1], match[2]
+    end = b'"' if len(token) > 1 and token.endswith(b'"') else b""  # a line may be cut in the middle of a string
+    text = token[1 : len(token) - len(end)].decode("utf-8", "surrogateescape")
+    if "\\" in text:
+        with contextlib.suppress(ValueError):
+            text = json.loads(token)
+    return b'%s"[%d characters]%s' % (key, len(text), end)
 
 
 def _length_of_fragment(text: str, place: Place) -> str:

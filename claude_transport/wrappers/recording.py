@@ -240,8 +240,10 @@ class RecordingTransport(LineWrapper):
             self._note_failure("read", error)
             self._note_end(error)
             raise
-        for line in batch:
-            self._put("out", bytes(line))
+        if batch:
+            t, file = self._elapsed(), self._open_file()
+            for line in batch:
+                file.put(t, "out", bytes(line))
         return batch
 
     async def close(self) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -205,3 +206,11 @@ def test_lines_that_were_withdrawn_were_not_said_and_a_withdrawal_of_nothing_mea
 
     early, late = withdrawn(1), [withdrawn(1), withdrawn(1), withdrawn(4), withdrawn(0)]
     assert without_withdrawn([early, first, answer, second, withdrawn(2), third, *late, other]) == [answer, second, other]
+
+
+@given(st.floats(0, 10**6), st.sampled_from(["in", "out", "err", "note"]), st.text(st.characters(max_codepoint=0x2100)))
+def test_a_record_is_the_same_json_however_it_is_encoded(t: float, direction: Any, text: str) -> None:
+    line = TapeRecord(t, direction, text.encode("utf-8", "surrogatepass")).encode()
+    assert line.count(b"\n") == 1
+    assert len(line.decode().splitlines()) == 1
+    assert json.loads(line) == {"t": round(t, 6), "dir": direction, "line": text}

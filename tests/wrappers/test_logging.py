@@ -303,6 +303,29 @@ async def test_a_secret_in_several_fragments_of_a_text_is_not_in_the_log(kept: K
     assert '"result":"done"' in bodies[-1]
 
 
+@pytest.mark.parametrize(
+    ("fragment", "shown"),
+    [
+        (rb'"text":"hunter"', '"text":"[6 characters]"'),
+        (rb'"text" : "hunter"', '"text" : "[6 characters]"'),
+        (rb'"te\u0078t":"hunter"', '"te\\u0078t":"[6 characters]"'),
+        (rb'"text":["hun","ter"]', '"text":["[3 characters]","[3 characters]"]'),
+        (rb'"text":"hun\"ter\n\u00e9"', '"text":"[9 characters]"'),
+        ('"text":"é€"'.encode(), '"text":"[2 characters]"'),
+        (b'"text":"hunter', '"text":"[6 characters]'),
+        (b'"text":"hunter\\', '"text":"[7 characters]'),
+        (b'"text":"hun\xff"', '"text":"[4 characters]"'),
+        (rb'"text":""', '"text":"[0 characters]"'),
+        (rb'"note":"\"text\":\"kept\""', '"note":"\\"text\\":\\"kept\\""'),
+        (rb'"note":"text","text":"hunter"', '"note":"text","text":"[6 characters]"'),
+        (rb'"text":7', '"text":7'),
+    ],
+)
+async def test_of_a_fragment_the_length_is_shown_however_it_is_written(kept: Kept, fragment: bytes, shown: str) -> None:
+    (fields,) = await heard(kept, b'{"event":{"type":"content_block_delta","delta":{' + fragment, bodies=True)
+    assert fields["body"] == f'{{"event":{{"type":"content_block_delta","delta":{{{shown}'
+
+
 async def test_of_a_long_line_no_more_is_redacted_than_is_needed_to_show_its_beginning(kept: Kept) -> None:
     line = b'{"type":"user","text":"' + b"token " * 10**6 + b'"}'
     redactor = Counting()

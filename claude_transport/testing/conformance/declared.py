@@ -43,7 +43,7 @@ class Declared(Transport):
     def __init__(self, *, takes_at_once: int = 2) -> None:
         self.calls: list[tuple[str, object]] = []
         self.lines: list[bytes] = []
-        self.may_store = anyio.Event()
+        self.may_store: anyio.Event = anyio.Event()
         self._takes_at_once = takes_at_once
         self._offered = 0
         self._state = "new"
@@ -176,7 +176,7 @@ class HoldingClaude(MockTransport):
 
     def __init__(self, *, holds: bool, turns: int) -> None:
         super().__init__([result("done") for _ in range(turns)])
-        self.gate = anyio.Event()
+        self.gate: anyio.Event = anyio.Event()
         self._holds = holds
         self._begun = anyio.Event()
 
