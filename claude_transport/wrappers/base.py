@@ -355,6 +355,8 @@ class LineWrapper(TransportWrapper):
             UsageError: it is not one line.
             Busy: 16 MiB wait for the peer already, which does not read.
             TransportClosed: the transport is closed. After a failed write, its error, whatever it is.
+
+        Lines before `connect()` cannot be sent: they are dropped, with a warning in the log.
         """
         self._own_lines().send_later(line)
 
@@ -367,6 +369,7 @@ class LineWrapper(TransportWrapper):
             ControlRequestFailed: the peer refused it.
             ControlTimeout: there was no answer within `timeout` seconds.
             ConnectionLost: the stream ended before the answer.
+            UsageError: `timeout` is not a number of seconds.
             Busy, TransportClosed: as `send_later()`.
         """
         return await self._own_lines().request(subtype, fields, timeout=timeout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import uuid as uuids
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ from claude_transport.errors import (
     ConnectionLost,
     ControlRequestFailed,
     ControlTimeout,
+    NotConnected,
     TransportClosed,
     UsageError,
 )
@@ -135,7 +137,9 @@ class OwnLines:
             self._writer = None
 
     def _fail(self, error: Exception) -> None:
-        lost, self._unwritable = len(self._later), error
+        lost = len(self._later)
+        if not isinstance(error, NotConnected):  # that passes: the transport may be connected later
+            self._unwritable = error
         self._later.clear()
         self._later_bytes = 0
         code = error.code if isinstance(error, ClaudeTransportError) else type(error).__name__
@@ -151,6 +155,8 @@ class OwnLines:
 
     async def request(self, subtype: str, fields: Mapping[str, Any], *, timeout: float) -> dict[str, Any]:
         """Send a control request, and return the content of its answer."""
+        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or math.isnan(timeout):
+            raise UsageError(f"timeout must be a number of seconds (math.inf for no limit), not {timeout!r}")
         self._count += 1
         request_id = f"{self._prefix}{self._count}"
         asked = self._asked[request_id] = _Asked()

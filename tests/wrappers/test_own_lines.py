@@ -14,7 +14,7 @@ import pytest
 from virtual_time import virtual_time
 
 from claude_transport.client.query import Query
-from claude_transport.errors import Busy, ConnectionLost, ControlRequestFailed, ControlTimeout, TransportClosed, UsageError
+from claude_transport.errors import Busy, ConnectionLost, ControlRequestFailed, ControlTimeout, NotConnected, TransportClosed, UsageError
 from claude_transport.messages import synthetic_turn
 from claude_transport.protocol.envelope import encode_line
 from claude_transport.testing.conformance import run_conformance
@@ -606,3 +606,30 @@ def test_a_wrapper_that_may_speak_keeps_the_contract(medium: Any) -> None:
 
 def test_a_line_without_a_newline_is_what_a_turn_is_made_of() -> None:
     assert all(line.find(b"\n") == -1 and encode_line(json.loads(line))[:-1] == line for line in synthetic_turn("u", "text"))
+
+
+async def test_lines_before_the_connection_are_lost_and_those_after_it_are_not(caplog: pytest.LogCaptureFixture) -> None:
+    class Strict(Peer):
+        async def write(self, data: str | bytes) -> None:
+            if not self.is_ready():
+                raise NotConnected("connect() has not been called")
+            await super().write(data)
+
+    peer = Strict()
+    wrapper = LineWrapper(peer)
+    wrapper.send_later(LINE)
+    await anyio.wait_all_tasks_blocked()
+    assert "1 lines of a wrapper could not be sent (usage.not_connected)" in caplog.text
+    async with wrapper:
+        wrapper.send_later(MORE)
+        await wrapper.end_input()
+    assert peer.written == [{"type": "b"}]
+
+
+@pytest.mark.parametrize("timeout", ["5", None, True, float("nan")])
+async def test_a_request_with_a_timeout_that_is_no_number_of_seconds_is_refused(timeout: Any) -> None:
+    peer = Peer()
+    async with LineWrapper(peer) as wrapper:
+        with pytest.raises(UsageError, match="timeout must be a number of seconds"):
+            await wrapper.request("mcp_status", timeout=timeout)
+    assert peer.written == []
