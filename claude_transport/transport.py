@@ -429,14 +429,18 @@ def confidential_of(transport: TransportLike) -> Confidential:
 
 
 def info_of(transport: TransportLike) -> TransportInfo:
-    """Return `transport.info`; for a transport that has only the six methods, a `TransportInfo` that only names its class."""
-    info = transport.info if isinstance(transport, Transport) else None
+    """Return `transport.info`; for a transport without one, a `TransportInfo` that only names its class."""
+    info = getattr(transport, "info", None)
     return info if isinstance(info, TransportInfo) else TransportInfo(kind=type(transport).__name__)
 
 
 def read_lines_of(transport: TransportLike) -> AsyncIterator[Sequence[bytes]]:
-    """Return `transport.read_lines()`; for a transport that has only the six methods, the encoded messages of `read_messages()`."""
-    return transport.read_lines() if isinstance(transport, Transport) else _EncodedMessages(transport.read_messages())
+    """Return `transport.read_lines()`; for a transport without that method, the encoded messages of `read_messages()`."""
+    read_lines = getattr(transport, "read_lines", None)
+    if read_lines is not None:
+        lines: AsyncIterator[Sequence[bytes]] = read_lines()
+        return lines
+    return _EncodedMessages(transport.read_messages())
 
 
 class PouredLines(ABC):

@@ -25,9 +25,12 @@ CONCRETE = {
 
 CAPABILITIES = {
     *("connect_now", "write_now", "end_input_now", "close_now", "open_now", "send_whole_now", "send_eof_now", "begin_close", "hurry"),
-    *("pour", "pour_blocks", "snapshot", "attach", "read_lines", "info", "transport", "options", "confidential", "at_once", "storage"),
+    *("pour", "pour_blocks", "snapshot", "attach", "transport", "options", "confidential", "at_once", "storage"),
 }
-"""Names of what a transport, a wrapper or a stream can do, which `getattr` and `hasattr` must not look for."""
+"""Names of what a transport, a wrapper or a stream can do, which `getattr` and `hasattr` must not look for.
+
+`info` and `read_lines()` are not among them: everyone may add them to the six methods, as `info_of()` and `read_lines_of()` say.
+"""
 
 
 def test_nobody_looks_for_a_capability_by_its_name() -> None:

@@ -109,6 +109,11 @@ class TransportWrapper(Transport):
             "or RetryingTransport(transport, make_transport=…)"
         )
 
+    def _wrap_instead(self, transport: TransportLike) -> None:
+        """Wrap another transport. Only for one that was never connected: readers and writers keep the one that they know."""
+        self._transport = transport
+        self._wants_bytes = isinstance(transport, Transport)
+
     async def connect(self) -> None:
         """Connect the wrapped transport. Its errors pass unchanged."""
         await self._transport.connect()

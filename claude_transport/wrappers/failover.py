@@ -22,8 +22,9 @@ from claude_transport.errors import (
     UsageError,
 )
 from claude_transport.loggers import logger_for
-from claude_transport.transport import TransportLike, check_transport
-from claude_transport.wrappers.replacing import ReplacingWrapper, close_unconnected
+from claude_transport.transport import Client, SessionTerms, TransportLike, check_transport
+from claude_transport.wrappers.base import TransportWrapper
+from claude_transport.wrappers.terms_in_use import TermsInUse, close_unconnected
 
 logger: logging.Logger = logger_for(__name__)
 
@@ -52,7 +53,7 @@ class AllTransportsFailed(CLIConnectionError):
         return tuple(map(_code_of, self.failures))
 
 
-class FailoverTransport(ReplacingWrapper):
+class FailoverTransport(TransportWrapper):
     """Connects the first transport of several that can be connected. Each function of `factories` makes one.
 
     Args:
@@ -96,14 +97,19 @@ class FailoverTransport(ReplacingWrapper):
         super().__init__(self._made(0))
         self._number = 0  # of the factory that made `transport`
         self._spent = False  # `transport` has failed and is closed
+        self._in_use = TermsInUse()
         self._connect_lock = anyio.Lock(fast_acquire=True)
         self._closing = False
         self._reconnecting = False
         self._successor: FailoverTransport | None = None  # the transport that reconnect() is connecting
 
-    @property
-    def _may_replace(self) -> bool:
-        return len(self._factories) > 1
+    def attach(self, client: Client) -> SessionTerms:
+        """Return the `SessionTerms` of the transport that is tried first, after telling it about `client`, the layer above.
+
+        The transports that are made later are told the same. The callbacks in the returned terms call those of the transport that is in
+        use.
+        """
+        return self._in_use.announce(client, super().attach(client), may_replace=len(self._factories) > 1)
 
     async def connect(self) -> None:
         """Connect the first transport that can be connected. Does nothing when one is connected.
@@ -139,7 +145,9 @@ class FailoverTransport(ReplacingWrapper):
         self._reconnecting = True
         try:
             await self.close()
-            named = None if self._current.forks_session else self._current.session_id  # of a fork, that is the id of the original
+            named = (
+                None if self._in_use.current.forks_session else self._in_use.current.session_id
+            )  # of a fork, that is the id of the original
             after = self._number + 1
             successor = FailoverTransport(
                 [*self._factories[after:], *self._factories[:after]],
@@ -148,8 +156,8 @@ class FailoverTransport(ReplacingWrapper):
             )
             self._successor = successor
             try:
-                if self._client is not None:
-                    successor.attach(self._client)
+                if self._in_use.client is not None:
+                    successor.attach(self._in_use.client)
                 await successor.connect()
             except BaseException:
                 with anyio.CancelScope(shield=True):
@@ -222,7 +230,8 @@ class FailoverTransport(ReplacingWrapper):
         transport = self._made(number)
         self._number = number
         self._spent = False
-        self._use(transport, option="factories")
+        self._wrap_instead(transport)
+        self._in_use.take(transport, option="factories")
 
     def _made(self, number: int) -> TransportLike:
         transport = self._factories[number](self._session_id)

@@ -26,7 +26,8 @@ from claude_transport.errors import (
 )
 from claude_transport.loggers import logger_for
 from claude_transport.transport import Client, SessionTerms, TransportInfo, TransportLike
-from claude_transport.wrappers.replacing import ReplacingWrapper, close_unconnected
+from claude_transport.wrappers.base import TransportWrapper
+from claude_transport.wrappers.terms_in_use import TermsInUse, close_unconnected
 
 logger: logging.Logger = logger_for(__name__)
 
@@ -69,7 +70,7 @@ class WriteUncertain(OutcomeUncertain, TransportClosed):
     category = "transport"
 
 
-class RetryingTransport(ReplacingWrapper):
+class RetryingTransport(TransportWrapper):
     """Connects `transport` in up to `attempts` attempts, with a growing delay between them. `reconnect()` goes on after a loss.
 
     Args:
@@ -138,6 +139,7 @@ class RetryingTransport(ReplacingWrapper):
         self._runs: set[_Run] = set()
         self._closing = False
         self._cannot_be_written = False  # a write was torn, so by the contract every later one is refused
+        self._in_use = TermsInUse()
         self._is_spent = False  # `transport` has failed to connect
         self._session_id: str | None = None
         self._unsent: Exception | None = None  # the error of a write that provably sent nothing
@@ -158,16 +160,12 @@ class RetryingTransport(ReplacingWrapper):
             return ""
         return "it is not around the transport that reconnect() returns. Put it inside: into what make_transport returns."
 
-    @property
-    def _may_replace(self) -> bool:
-        return self._make_transport is not None
-
     def attach(self, client: Client) -> SessionTerms:
         """Return the `SessionTerms` of the wrapped transport, after telling it about `client`, the layer above (usually a `Query`).
 
         `client` is kept for the transports that are made later, and `session_id` of the `SessionTerms` for an `OutcomeUncertain`.
         """
-        terms = super().attach(client)
+        terms = self._in_use.announce(client, super().attach(client), may_replace=self._make_transport is not None)
         self._session_id = None if terms.forks_session else terms.session_id  # of a fork, that is the id of the original
         return terms
 
@@ -252,7 +250,8 @@ class RetryingTransport(ReplacingWrapper):
             if self._closing:  # while it was made
                 await close_unconnected(made)
                 raise TransportClosed("the transport was closed while it was connecting")
-            self._use(made, option="make_transport")
+            self._wrap_instead(made)
+            self._in_use.take(made, option="make_transport")
         try:
             await super().connect()
         except Exception:
@@ -268,8 +267,8 @@ class RetryingTransport(ReplacingWrapper):
         try:
             if run.is_over:  # close() was called while the successor was made
                 await successor.close()
-            if self._client is not None:
-                successor.attach(self._client)
+            if self._in_use.client is not None:
+                successor.attach(self._in_use.client)
             await inside.connect()
         except BaseException:
             with anyio.CancelScope(shield=True):

@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 import anyio
 import anyio.lowlevel
 
-from claude_transport.transport import Transport
-
 T = TypeVar("T")
 Frame = dict[str, Any]
 PATIENCE = 30.0  # seconds; a hang fails instead of hanging the suite
@@ -100,14 +98,6 @@ class ForeignTransport:
 
     def requests(self, subtype: str) -> list[Frame]:
         return [frame for frame in self.written if frame["type"] == "control_request" and frame["request"]["subtype"] == subtype]
-
-
-class OwnTransport(ForeignTransport, Transport):
-    """The same peer as a class of ours, for tests of what only a `Transport` can have."""
-
-    async def write(self, data: str | bytes) -> None:
-        for line in (data if isinstance(data, str) else data.decode()).splitlines():
-            await super().write(line + "\n")
 
 
 def answer_to(request: Frame, **response: Any) -> Frame:

@@ -10,7 +10,7 @@ from textwrap import dedent
 
 import anyio
 import pytest
-from peers import ForeignTransport, Frame, OwnTransport, answer_to, in_time, result, soon
+from peers import ForeignTransport, Frame, answer_to, in_time, result, soon
 from virtual_time import virtual_time
 
 from claude_transport import ConnectionLost, InterruptOutcome, MockTransport, ProcessError, Query, SubprocessTransport, TransportInfo
@@ -86,16 +86,10 @@ async def test_typed_requests_send_what_they_say() -> None:
     ]
 
 
-class Muttering(OwnTransport):
-    """Answers `initialize` alone, and says something on standard error."""
+class Muttering(Answering):
+    """Says something on standard error."""
 
-    @property
-    def info(self) -> TransportInfo:
-        return TransportInfo(kind="muttering", stderr_tail="the last words\n")
-
-    async def write(self, data: str | bytes) -> None:
-        self.answers = b'"initialize"' in (data.encode() if isinstance(data, str) else data)
-        await super().write(data)
+    info = TransportInfo(kind="muttering", stderr_tail="the last words\n")
 
 
 @pytest.mark.parametrize("timeout", [0.01, 0])

@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from anyio.abc import ByteStream, ByteStreamConnectable
-from peers import PATIENCE, Frame, OwnTransport, in_time, result, soon
+from peers import PATIENCE, ForeignTransport, Frame, in_time, result, soon
 
 from claude_transport import Message, Query
 from claude_transport.client.connection import Connection
@@ -41,7 +41,7 @@ class Resumed:
             self.times += 1
 
 
-class InBatches(OwnTransport):
+class InBatches(ForeignTransport):
     """Hands on as one batch what is said as one."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class InBatches(OwnTransport):
             yield lines
 
 
-class HeldUp(OwnTransport):
+class HeldUp(ForeignTransport):
     """Its lines are poured, and a reader that has had enough with a result never gets to know: as one that is cancelled in that moment."""
 
     is_held_up = False

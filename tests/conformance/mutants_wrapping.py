@@ -224,15 +224,24 @@ def is_prompt(data: str | bytes) -> bool:
     says="Wait in a before_prompt, an async function that gets the line of each prompt: attach() returns `super().attach(client).",
 )
 class WaitsInWrite(ct.TransportWrapper):
+    def __init__(self, transport: Any) -> None:
+        super().__init__(transport)
+        self.lock = anyio.Lock()
+
     async def write(self, data: str | bytes) -> None:
-        if is_prompt(data):
-            await anyio.sleep(0.2)
-        await super().write(data)
+        async with self.lock:  # without it, a Query writes requests beside the prompt
+            if is_prompt(data):
+                await anyio.sleep(0.2)
+            await super().write(data)
 
 
 @breaks_wrapping("prompts.others-pass", "terms.before-prompt", "prompts.cancelled-not-sent", says="and a request waits behind them")
 class AsksInWrite(ct.TransportWrapper):
     inner: Any = None
+
+    def __init__(self, transport: Any) -> None:
+        super().__init__(transport)
+        self.lock = anyio.Lock()
 
     def attach(self, client: Client) -> SessionTerms:
         terms = super().attach(client)
@@ -241,7 +250,8 @@ class AsksInWrite(ct.TransportWrapper):
 
     async def write(self, data: str | bytes) -> None:
         line = data.encode() if isinstance(data, str) else data
-        await super().write(await self.inner(line) if self.inner is not None and is_prompt(line) else line)
+        async with self.lock:
+            await super().write(await self.inner(line) if self.inner is not None and is_prompt(line) else line)
 
 
 @breaks_wrapping("prompts.others-pass", says="a request did not reach the wrapped transport")
