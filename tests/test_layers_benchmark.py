@@ -27,7 +27,7 @@ def test_it_compares_each_layer_with_the_bare_transport_on_both_loops() -> None:
     for rows in found.values():
         assert list(rows) == ["on_lines that does nothing", "RecordingTransport", "LoggingTransport with bodies"]
         for row in rows.values():
-            assert row.keys() == {"bare_us", "us", "times", "processor_us", "processor_times"}
+            assert row.keys() == {"bare_us", "us", "times", "processor_us", "processor_times", "closed_us"}
             assert all(figure > 0 for figure in row.values())
 
 
