@@ -101,6 +101,7 @@ NOT_RUN = {
     "CONTRIBUTING.md bash 0": CI,
     "CONTRIBUTING.md bash 1": "It runs these tests.",
     **{f"docs/benchmarks/{name}.md sh 0": BENCH for name in ("close", "network", "pool", "soak", "spawn", "speed", "wrappers")},
+    "docs/benchmarks/wrappers.md sh 1": BENCH,
     "docs/benchmarks/mutants.md sh 0": "It takes most of an hour. tests/mutants/test_mutations.py holds what it does.",
     "docs/how-to/record-and-replay.md sh 0": "A host starts it in place of claude. tests/app/test_record_as_claude.py runs its command.",
     "docs/how-to/record-and-replay.md sh 1": "A host starts it in place of claude. tests/app/test_record_and_replay.py runs its command.",
