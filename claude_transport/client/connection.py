@@ -185,9 +185,8 @@ class Connection:
     """The transport of one conversation, its lines, its requests, and the moments of its life.
 
     One task writes. It starts with the first line that cannot be written at once. While it waits with a prompt, a second task writes the
-    control lines, where the transport lets several tasks write. A transport is broken for good when a write is
-    cancelled in the middle of a line, so a cancelled caller of `send()` takes its line back when writing has not begun. Else the line is
-    written to its end.
+    control lines, where the transport lets several tasks write. A transport is broken for good when a write is cancelled in the middle of
+    a line, so a cancelled caller of `send()` takes its line back when writing has not begun. Else the line is written to its end.
 
     Args:
         transport: connected when it is not yet, and closed in the end.

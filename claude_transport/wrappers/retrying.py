@@ -257,6 +257,7 @@ class RetryingTransport(TransportWrapper):
         except Exception:
             self._is_spent = True
             raise
+        self._is_spent = False  # a reader keeps this one from now on
 
     async def _replace(self, run: _Run, make_transport: MakeTransport) -> RetryingTransport:
         """Close this transport, then make, attach and connect the next one."""

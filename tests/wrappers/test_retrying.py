@@ -174,6 +174,26 @@ async def test_a_close_while_a_transport_is_made_closes_what_is_made() -> None:
     assert made.connects == 0
 
 
+async def test_a_transport_that_was_connected_is_replaced_by_no_later_connect() -> None:
+    """Its reader keeps it. `reconnect()` is there for that."""
+
+    class Dying(Watched):
+        is_dead = False
+
+        def is_ready(self) -> bool:
+            return super().is_ready() and not self.is_dead
+
+    second = Dying()
+    made = [second]
+    wrapper, *_ = retrying(Watched(errors.CLIConnectionError("no")), make_transport=made.pop)
+    async with wrapper:
+        assert wrapper.transport is second
+        second.is_dead = True
+        await wrapper.connect()
+        assert wrapper.transport is second
+        assert not second.was_closed
+
+
 async def test_what_make_transport_raises_is_the_error_of_its_attempt() -> None:
     def make() -> Transport:
         raise errors.SpawnError("there is no room")
