@@ -165,8 +165,14 @@ class LoggingTransport(ObservingWrapper):
             self._log_failure("closed", "closed", error)
 
     def _log(self, event: str, message: str, *args: object, **fields: object) -> None:
-        extra = {f"claude_{name}": value for name, value in fields.items()}
-        self._logger.log(self._level, message, *args, extra={"claude_event": event, **extra})
+        if not self.is_idle:
+            self._record(message, args, {"claude_event": event, **{f"claude_{name}": value for name, value in fields.items()}})
+
+    def _record(self, message: str, args: tuple[object, ...], fields: dict[str, object]) -> None:
+        """Hand a record to the logger, which is enabled. A record always names this place: to find its own by the stack is slow."""
+        place = (__file__, LoggingTransport._record.__code__.co_firstlineno)
+        record = self._logger.makeRecord(self._logger.name, self._level, *place, message, args, None, "_record", fields)
+        self._logger.handle(record)
 
     def _log_failure(self, event: str, what: str, error: BaseException, **fields: object) -> None:
         fields["error"] = name = type(error).__name__
@@ -179,25 +185,30 @@ class LoggingTransport(ObservingWrapper):
         if self.is_idle:
             return  # the logger was disabled during this iteration
         size = line.size if isinstance(line, OversizedLine) else len(line)
-        names = self._clean_names(line)
-        fields: dict[str, object] = {"direction": direction, "size": size, **names}
+        limit = self._max_body_chars
+        text, is_whole = redacted_head(line, redact=self._without_secrets, at_most=limit) if self._bodies else ("", True)
+        fields: dict[str, object] = {"claude_event": "line", "claude_direction": direction, "claude_size": size}
+        names = self._clean_names(line, text)
+        for name, value in names.items():
+            fields[f"claude_{name}"] = value
         what = " ".join(names.values()) or "a line that is no message"
         if not self._bodies:
-            self._log("line", "%s %s (%d bytes)", direction, what, size, **fields)
+            self._record("%s %s (%d bytes)", (direction, what, size), fields)
             return
-        text, is_whole = redacted_head(line, redact=self._without_secrets, at_most=self._max_body_chars)
-        limit = self._max_body_chars
         text = printable(text, at_most=limit if is_whole else len(text))
-        fields["body"] = body = text if is_whole else f"{text[:limit]}… ({size} bytes in all)"
-        self._log("line", "%s %s (%d bytes): %s", direction, what, size, body, **fields)
+        fields["claude_body"] = body = text if is_whole else f"{text[:limit]}… ({size} bytes in all)"
+        self._record("%s %s (%d bytes): %s", (direction, what, size, body), fields)
 
-    def _clean_names(self, line: bytes) -> dict[str, str]:
-        """Return the names in a line without secrets. Together they are looked at once, because most have none."""
+    def _clean_names(self, line: bytes, clean: str) -> dict[str, str]:
+        """Return the names in a line without secrets. Those that are strings in `clean`, a text without secrets, have none."""
         names = _names_in(line)
-        together = "\n".join(names.values())
-        if self._secrets.text(together) == together:
-            return {name: printable(value, at_most=_MAX_NAME_CHARS) for name, value in names.items()}
-        return {name: self._clean(value, at_most=_MAX_NAME_CHARS) for name, value in names.items()}
+        values = names.values()
+        if not all(f'"{value}"' in clean for value in values) and self._secrets.text(together := "\n".join(values)) != together:
+            return {name: self._clean(value, at_most=_MAX_NAME_CHARS) for name, value in names.items()}
+        together = "".join(values)
+        if together.isprintable() and len(together) <= _MAX_NAME_CHARS:
+            return names
+        return {name: printable(value, at_most=_MAX_NAME_CHARS) for name, value in names.items()}
 
     @property
     def _secrets(self) -> Redactor:
@@ -222,7 +233,7 @@ def _names_in(line: bytes) -> dict[str, str]:
 
 def _without_fragment(line: bytes) -> bytes:
     """Return a line with the length of its fragment in place of the text."""
-    if not _UNUSUAL.search(line):
+    if not (b"[" in line or b"\\u00" in line) or not _UNUSUAL.search(line):
         return _FRAGMENT.sub(_length_of_match, line)
     return rewrite_strings(line, _length_of_fragment, keep=lambda _name: False, number=lambda _place: False)
 
