@@ -27,7 +27,7 @@ from claude_transport.client.questions import Allow as Allow
 from claude_transport.client.questions import Deny as Deny
 from claude_transport.client.questions import HookMatcher as HookMatcher
 from claude_transport.client.reports import CloseReport as CloseReport
-from claude_transport.client.reports import InterruptOutcome as InterruptOutcome
+from claude_transport.exchange.outcomes import InterruptOutcome as InterruptOutcome
 from claude_transport.client.storage import Turn as Turn
 from claude_transport.completion.call import complete as complete
 from claude_transport.completion.call import stream as stream

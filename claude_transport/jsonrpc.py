@@ -6,6 +6,7 @@ waits and their bounds. Nothing here knows what the methods are.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
 import math
@@ -21,37 +22,34 @@ import anyio.lowlevel
 from anyio.abc import TaskGroup
 
 from claude_transport.background import BackgroundTask, HostLoop, OrderedStarts, start_in
-from claude_transport.client.connection import Batches
-from claude_transport.client.ending import TransportEnd
-from claude_transport.client.reports import (
-    CallbackFailures,
-    FirstFailure,
-    check_callback,
-    check_number,
-    check_seconds,
-    connect_guarded,
-    guarded,
-    meant_for_the_program,
-    raised_again,
-    refuse_stray,
-    says_peer_is_gone,
-    tells_of_the_end,
-    translated,
-    without_cancellation,
-)
 from claude_transport.errors import (
     Busy,
     ClaudeTransportError,
     ConfigurationError,
     ConnectionLost,
     ConnectTimeout,
-    ControlTimeout,
     JSONRPCError,
     NotConnected,
-    ProtocolError,
     TransportClosed,
     UsageError,
 )
+from claude_transport.exchange.arguments import check_callback, check_number, check_seconds
+from claude_transport.exchange.callbacks import CallbackFailures
+from claude_transport.exchange.ending import TransportEnd
+from claude_transport.exchange.failures import (
+    ConversationEnd,
+    connect_guarded,
+    guarded,
+    meant_for_the_program,
+    raised_again,
+    says_peer_is_gone,
+    tells_of_the_end,
+    translated,
+    without_cancellation,
+)
+from claude_transport.exchange.incoming import Batches
+from claude_transport.exchange.outgoing import MAX_WAITING_BYTES, Delivery, LineWriter
+from claude_transport.exchange.requests import VERDICT_GRACE, PendingRequests
 from claude_transport.loggers import logger_for
 from claude_transport.protocol.jsonrpc import (
     ACP_CANCEL,
@@ -76,12 +74,10 @@ from claude_transport.streams.inflow import Flag, Wakeup
 from claude_transport.transport import (
     Client,
     SessionTerms,
-    Transport,
     TransportInfo,
     TransportLike,
     attach_to,
     check_transport,
-    info_of,
     read_lines_of,
 )
 
@@ -101,23 +97,16 @@ __all__ = [
 DEFAULT_TIMEOUT: Final = 60.0
 """Seconds for the answer to a request, for connecting, and for closing the transport."""
 
-MAX_WAITING_BYTES: Final = 64 * 2**20
-"""Bytes of notifications that wait for their reader, of requests that are being worked on, and of lines that wait for the peer."""
-
 _OVERHEAD: Final = 1000
 """Bytes that a waiting notification takes beside its line."""
 
 _FAIRNESS: Final = 128
 """Notifications read in a row before other tasks run."""
 
-_BATCH_BYTES: Final = 2**20
-"""Bytes joined into one write at most."""
+_GONE: Final = "the peer has ended"
 
 _LAST_WORDS: Final = 1.0
 """Seconds for the answer to the request whose callback ends the conversation."""
-
-_VERDICT_GRACE: Final = 1.0
-"""Seconds that the reader gets to find out why a write failed. How the peer ended says more than a broken pipe."""
 
 OnRequest: TypeAlias = Callable[[Request], Awaitable[Any]]
 OnArrival: TypeAlias = Callable[[Request], object]
@@ -125,40 +114,6 @@ OnNotification: TypeAlias = Callable[[Notification], object]
 
 
 T = TypeVar("T")
-
-
-class _Line:
-    """One line on its way to the peer. It is settled once."""
-
-    __slots__ = ("data", "error", "settled")
-
-    def __init__(self, data: bytes) -> None:
-        self.data: bytes = data
-        self.error: ClaudeTransportError | None = None
-        self.settled: Flag = Flag()
-
-    def settle(self, error: ClaudeTransportError | None) -> None:
-        if not self.settled.is_set():
-            self.error = error
-            self.settled.set()
-
-
-class _Waiter:
-    """A request of this end that waits for its outcome."""
-
-    __slots__ = ("error", "method", "result", "settled")
-
-    def __init__(self, method: str) -> None:
-        self.method: str = method
-        self.result: Any = None
-        self.error: ClaudeTransportError | None = None
-        self.settled: Flag = Flag()
-
-    def settle(self, result: Any, error: ClaudeTransportError | None) -> None:
-        if not self.settled.is_set():
-            self.result, self.error = result, error
-            self.settled.set()
-
 
 _calling_back: ContextVar[tuple[JSONRPCPeer, ...]] = ContextVar("_calling_back", default=())
 
@@ -221,7 +176,6 @@ class JSONRPCPeer:
         check_number("connect_timeout", connect_timeout, positive=True)
         _check_counts(max_requests=max_requests, max_notifications=max_notifications)
         self._transport = transport
-        self._is_ours = isinstance(transport, Transport)
         self._on_request, self._on_arrival = on_request or _refuse, on_arrival
         self._on_notification = on_notification
         self._dialect = (with_version, cancel)
@@ -236,12 +190,11 @@ class JSONRPCPeer:
         self._task: BackgroundTask | None = None
         self._tasks: TaskGroup | None = None
         self._reading: TaskGroup | None = None
-        self._ready, self._closing, self._ended = Flag(), Flag(), Flag()
+        self._ready, self._closing = Flag(), Flag()
+        self._fate = ConversationEnd(transport)
         self._start_error: ClaudeTransportError | None = None
-        self._error: ClaudeTransportError | None = None
-        self._failure = FirstFailure()
-        self._waiters: dict[int, _Waiter] = {}
-        self._outbox = _Outbox(self._write, joins=isinstance(transport, Transport))
+        self._lines = LineWriter(transport, end=self._fate)
+        self._requests: PendingRequests[int] = PendingRequests(self._lines, end=self._fate, is_control=False)
         self._inbox: _Inbox[Notification] = _Inbox(max_notifications, is_read=on_notification is not None)
         self._outcomes: _Inbox[tuple[Notification, Awaitable[object]]] = _Inbox(max_notifications, is_read=True)
         self._scopes: dict[RequestId, anyio.CancelScope] = {}
@@ -313,8 +266,8 @@ class JSONRPCPeer:
     async def ended(self) -> ClaudeTransportError | None:
         """Wait until nothing more can come: the peer has ended, or this end is closed. Returns why; None when the peer ended well."""
         self._check_loop()
-        await self._ended.wait()
-        return self._error
+        await self._fate.ended.wait()
+        return self._fate.error
 
     async def _live(self) -> None:
         """Run the conversation until it is closed. However it ends, nothing is left waiting."""
@@ -328,6 +281,8 @@ class JSONRPCPeer:
             self._start_error = translated(exc, "the transport failed")
         finally:
             self._note_end()
+            self._lines.stop()
+            self._requests.end()
             for _, outcome in self._outcomes.rest():
                 if inspect.iscoroutine(outcome):
                     outcome.close()
@@ -347,7 +302,7 @@ class JSONRPCPeer:
 
     async def _converse(self) -> None:
         async with anyio.create_task_group() as self._tasks:
-            start_in(self._tasks, self._outbox.run, self._fail_writing)
+            self._lines.begin(functools.partial(start_in, self._tasks), at_once=self._terms.at_once)
             start_in(self._tasks, self._await_callbacks)
             async with anyio.create_task_group() as self._reading:
                 self._end(await self._read(self._reading))
@@ -355,7 +310,7 @@ class JSONRPCPeer:
             self._tasks.cancel_scope.cancel()
 
     async def _close_transport(self) -> None:
-        self._failure.log_untold()
+        self._fate.log_untold()
         await self._transport_end.close()
 
     def _note_end(self) -> None:
@@ -367,19 +322,17 @@ class JSONRPCPeer:
 
     def _end(self, error: ClaudeTransportError | None, *, by_us: bool = False) -> None:
         """Note that nothing more is read, because of `error` or after a good end. Settles everything that waits."""
-        if self._ended.is_set():
+        if self._fate.ended.is_set():
             return
-        self._ended.set()
         if not by_us:
-            error = self._failure.or_end(error)
-            self._failure.mark_told(error)
-        self._error = error
+            error = self._fate.cause(error)
+            self._fate.mark_told(error)
+        self._fate.end(error)
         cause = error or ConnectionLost("the peer ended before it answered the request")
         if error is None:
-            cause.__cause__ = self._failure.error
-        for waiter in self._waiters.values():
-            waiter.settle(None, cause)
-        self._outbox.fail(error if by_us and error is not None else self._gone())
+            cause.__cause__ = self._fate.first_failure
+        self._requests.fail_all(cause)
+        self._lines.fail(error if by_us and error is not None else _GONE)
         self._inbox.end(None if by_us else error)
         self._outcomes.end(None)
         if self._reading is not None:
@@ -397,12 +350,6 @@ class JSONRPCPeer:
         if exit_of_program is not None and self._tasks is not None:
             start_in(self._tasks, _raise, exit_of_program)
 
-    def _gone(self) -> TransportClosed:
-        info = self.info
-        gone = TransportClosed("the peer has ended", exit_code=info.exit_code, signal=info.signal, stderr_tail=info.stderr_tail)
-        gone.__cause__ = self._error
-        return gone
-
     def _check_loop(self) -> None:
         if self._loop is not None and not self._loop.is_current:
             raise UsageError("this peer runs in another event loop: call it there", code="usage.wrong_loop")
@@ -413,10 +360,8 @@ class JSONRPCPeer:
             raise TransportClosed("the JSON-RPC peer is closed")
         if self._task is None:
             raise NotConnected("the JSON-RPC peer is not started: use `async with`, or start()")
-        if self._ended.is_set():
-            raise self._gone() from self._error
-        if self._outbox.failure is not None:
-            raise self._failure.told(self._outbox.failure)
+        if self._fate.ended.is_set():
+            raise self._fate.gone(_GONE) from self._fate.error
 
     # What is known
 
@@ -428,7 +373,7 @@ class JSONRPCPeer:
     @property
     def info(self) -> TransportInfo:
         """What is known of the transport."""
-        return info_of(self._transport)
+        return self._fate.info
 
     @property
     def counters(self) -> JSONRPCCounters:
@@ -448,7 +393,7 @@ class JSONRPCPeer:
     @property
     def pending_requests(self) -> dict[int, str]:
         """The requests that wait for an answer: id to method."""
-        return {request_id: waiter.method for request_id, waiter in self._waiters.items()}
+        return self._requests.names
 
     # Asking
 
@@ -472,27 +417,19 @@ class JSONRPCPeer:
         limit = self._timeout if timeout is None else timeout
         check_seconds("timeout", limit)
         self._check_open()
-        request_id, data = self._machine.request(method, params)
-        waiter = self._waiters[request_id] = _Waiter(method)
-        line = _Line(data)
+        await anyio.lowlevel.checkpoint_if_cancelled()  # the line of a cancelled caller is not written
+        request_id, line = self._machine.request(method, params)
+        request = self._requests.add(request_id, method, line)
         try:
-            with anyio.move_on_after(limit):
-                self._outbox.put(line)
-                self._let_through()
-                await waiter.settled.wait()
+            self._requests.post(request)
+            self._let_through()
+            return await self._requests.answer_to(request, timeout=limit)
         finally:
-            del self._waiters[request_id]
             self._let_through()
             withdrawal = self._machine.give_up(request_id)
-            if not waiter.settled.is_set() and not self._outbox.take_back(line) and withdrawal is not None:
-                self._outbox.offer(_Line(withdrawal))
-        if waiter.error is not None:
-            raise self._failure.told(waiter.error)
-        if not waiter.settled.is_set():
-            tail = self.info.stderr_tail
-            text = f"no answer to {method} in {limit:g} s"
-            raise ControlTimeout(text, waited=limit, stderr_tail=tail, subtype=method, request_id=str(request_id))
-        return waiter.result
+            is_unanswered = request.is_open or request.is_late
+            if is_unanswered and not self._lines.take_back(request.delivery) and withdrawal is not None and self._lines.has_room:
+                self._lines.put(Delivery(withdrawal))
 
     async def notify(self, method: str, params: Params | None = None) -> None:
         """Send a notification. Returns when the transport has taken it, and waits while the peer does not read.
@@ -505,15 +442,34 @@ class JSONRPCPeer:
         await self._send(self._machine.notification(method, params))
 
     async def _send(self, data: bytes) -> None:
-        line = _Line(data)
-        self._outbox.put(line)
+        """Write a line. When that fails, raise what reading finds, if it finds more."""
+        delivery = Delivery(data)
         try:
-            await line.settled.wait()
-        except BaseException:
-            self._outbox.take_back(line)
-            raise
-        if line.error is not None:
-            raise self._failure.told(line.error)
+            await self._lines.send(delivery)
+        except ClaudeTransportError as exc:
+            await self._await_verdict(exc)
+        if delivery.error is not None:
+            raise self._fate.told(self._fate.error or delivery.error)
+
+    async def _await_verdict(self, failure: ClaudeTransportError) -> None:
+        """Wait for the end of reading when that may say more than `failure` does."""
+        if tells_of_the_end(failure):
+            with anyio.move_on_after(VERDICT_GRACE):
+                await self._fate.ended.wait()
+
+    def _say(self, line: bytes) -> None:
+        """Write an answer for which nothing waits. Raises `ProtocolError` for a peer that goes on asking and does not read the answers."""
+        self._lines.check_room()
+        self._lines.put(Delivery(line, self._not_said))
+
+    def _not_said(self, error: ClaudeTransportError) -> None:
+        if not (says_peer_is_gone(error) or self._fate.ended.is_set()) and self._tasks is not None:
+            start_in(self._tasks, self._end_by_failure, error)
+
+    async def _end_by_failure(self, error: ClaudeTransportError) -> None:
+        """End the conversation, because the transport has failed, and the peer waits for what cannot be written."""
+        await self._await_verdict(error)
+        self._end(error)
 
     def notifications(self) -> AsyncIterator[Notification]:
         """Return an iterator over the notifications of the peer. One task at a time may read; what it leaves, the next one gets.
@@ -559,14 +515,17 @@ class JSONRPCPeer:
                 case Notification():
                     self._notified(event)
                 case Answer(id=request_id, result=result, error=error):
-                    self._waiters[request_id].settle(result, error)
+                    if error is None:
+                        self._requests.settle(request_id, result)
+                    else:
+                        self._requests.fail(request_id, error)
                 case Request():
                     self._accept(event, answering)
                 case Withdrawal(id=request_id):
                     if (scope := self._scopes.get(request_id)) is not None:
                         scope.cancel()
                 case Refusal(reply=reply):
-                    self._outbox.offer_or_raise(_Line(reply))
+                    self._say(reply)
                 case NoMessage(failure=failure) if self._terms.on_failure is not None:
                     self._terms.on_failure(failure)
 
@@ -604,7 +563,7 @@ class JSONRPCPeer:
     def _let_through(self) -> None:
         """Have the peer read on while a request waits for its answer, although the reader of the notifications is behind."""
         for inbox in (self._inbox, self._outcomes):
-            inbox.let_through(bool(self._waiters))
+            inbox.let_through(len(self._requests) > 0)
 
     def _accept(self, request: Request, answering: TaskGroup) -> None:
         """Work on a request, unless there are too many."""
@@ -612,7 +571,7 @@ class JSONRPCPeer:
         if self._working >= self._max_requests or (self._working and self._working_bytes + size > MAX_WAITING_BYTES):
             error = JSONRPCError(f"too many open requests: at most {self._max_requests} are worked on", rpc_code=BUSY)
             if (line := self._machine.error(request.id, error)) is not None:
-                self._outbox.offer_or_raise(_Line(line))
+                self._say(line)
             return
         self._working += 1
         self._working_bytes += size
@@ -639,7 +598,7 @@ class JSONRPCPeer:
                     await self._send(line)
         except ClaudeTransportError as exc:
             if not says_peer_is_gone(exc):  # else reading ends, too, which is told to those who wait
-                self._end(self._failure.error or exc)
+                self._end(self._fate.first_failure or exc)
         finally:
             self._working -= 1
             self._working_bytes -= len(request.raw)
@@ -667,24 +626,6 @@ class JSONRPCPeer:
             self._failures.note(name, exc)
             return self._machine.error(request.id, JSONRPCError("internal error", rpc_code=INTERNAL_ERROR)), crash
 
-    # Writing
-
-    async def _write(self, data: bytes) -> None:
-        # a transport written for the official SDK expects text
-        await self._transport.write(data if self._is_ours else data.decode())  # type: ignore[arg-type]
-
-    async def _fail_writing(self, error: Exception) -> None:
-        """Settle everything that waits for the peer, which takes no more lines."""
-        failure = translated(error, "the transport could not write")
-        self._failure.note(failure)
-        if tells_of_the_end(failure):
-            with anyio.move_on_after(_VERDICT_GRACE):
-                await self._ended.wait()
-        cause = self._error or failure
-        self._outbox.fail(cause)
-        for waiter in self._waiters.values():
-            waiter.settle(None, cause)
-
 
 def _check_counts(**counts: object) -> None:
     for option, value in counts.items():
@@ -699,97 +640,6 @@ async def _refuse(request: Request) -> Any:
 
 async def _raise(error: BaseException) -> None:
     raise error
-
-
-class _Outbox:
-    """The lines that wait for the peer, in order. One task writes them, so that a cancelled sender never leaves half a line.
-
-    Args:
-        write: writes bytes to the transport.
-        joins: several lines may be written at once. A transport written for the official SDK may frame each write.
-    """
-
-    def __init__(self, write: Callable[[bytes], Awaitable[None]], *, joins: bool) -> None:
-        self._write = write
-        self._batch_bytes = _BATCH_BYTES if joins else 0
-        self._lines: deque[_Line] = deque()
-        self._in_flight: list[_Line] = []
-        self._size = 0
-        self._arrival = Wakeup()
-        self.failure: ClaudeTransportError | None = None
-        """Why no line is written any more."""
-
-    def put(self, line: _Line) -> None:
-        """Add a line. Its sender waits for `line.settled`, which bounds how many there are."""
-        if self.failure is not None:
-            line.settle(self.failure)
-            return
-        self._lines.append(line)
-        self._size += len(line.data)
-        self._arrival.fire()
-
-    def offer(self, line: _Line) -> bool:
-        """Add a line for which nothing waits, if there is room."""
-        if self._size > MAX_WAITING_BYTES:
-            return False
-        self.put(line)
-        return True
-
-    def offer_or_raise(self, line: _Line) -> None:
-        """Add an answer for which nothing waits.
-
-        Raises `ProtocolError` for a peer that goes on asking and does not read the answers, or what the transport has raised for a write.
-        """
-        if self.failure is not None and not says_peer_is_gone(self.failure):
-            raise self.failure
-        if not self.offer(line):
-            raise ProtocolError(f"the peer goes on asking and does not read the answers: {self._size} bytes wait for it")
-
-    def take_back(self, line: _Line) -> bool:
-        """Remove a line that is not being written yet. Returns False when it is too late."""
-        try:
-            self._lines.remove(line)
-        except ValueError:
-            return False
-        self._size -= len(line.data)
-        return True
-
-    def fail(self, error: ClaudeTransportError) -> None:
-        """Settle every line with `error`, now and from now on."""
-        if self.failure is None:
-            self.failure = error
-        lines = [*self._in_flight, *self._lines]
-        self._lines.clear()
-        self._size = 0
-        for line in lines:
-            line.settle(self.failure)
-
-    async def run(self, on_failure: Callable[[Exception], Awaitable[None]]) -> None:
-        """Write what is added, until cancelled, or until writing fails: then `on_failure` gets why."""
-        try:
-            while True:
-                while not self._lines:
-                    await self._arrival.wait()
-                self._in_flight = self._next_batch()
-                try:
-                    await self._write(b"".join([line.data for line in self._in_flight]))
-                except anyio.get_cancelled_exc_class() as exc:
-                    refuse_stray(exc)
-                    raise
-                for line in self._in_flight:
-                    line.settle(None)
-                self._in_flight = []
-        except Exception as exc:  # noqa: BLE001 - a transport of another library may raise anything; it is translated
-            await on_failure(exc)
-
-    def _next_batch(self) -> list[_Line]:
-        batch = [self._lines.popleft()]
-        size = len(batch[0].data)
-        while self._lines and size + len(self._lines[0].data) <= self._batch_bytes:
-            batch.append(self._lines.popleft())
-            size += len(batch[-1].data)
-        self._size -= size
-        return batch
 
 
 class _Inbox(Generic[T]):

@@ -14,9 +14,10 @@ from typing import Any, Self, Unpack
 import anyio
 
 from claude_transport.client.query import Query, QueryOptions
-from claude_transport.client.reports import check_seconds, tells_of_the_end
 from claude_transport.client.storage import AllMessages, RecentMessages
 from claude_transport.errors import ClaudeTransportError, ConnectionLost, MissingResult, TransportClosed, UsageError
+from claude_transport.exchange.arguments import check_seconds
+from claude_transport.exchange.failures import tells_of_the_end
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.loggers import logger_for
 from claude_transport.printable import printable

@@ -48,8 +48,8 @@ from claude_transport.bridge.configuration import (
 )
 from claude_transport.bridge.tools import HostTool, ToolsSession
 from claude_transport.client.mcp import McpCall, McpServers, OnFailure
-from claude_transport.client.reports import CallbackFailures
 from claude_transport.errors import ConfigurationError, ProtocolError, UsageError
+from claude_transport.exchange.callbacks import CallbackFailures
 from claude_transport.gateway.door import Crowd
 from claude_transport.gateway.listeners import Listener, accept_all, open_listeners
 from claude_transport.gateway.turned_away import RefusalLog

@@ -22,8 +22,8 @@ from claude_transport.bridge.configuration import (
     rpc_error,
 )
 from claude_transport.client.mcp import McpCall, OnFailure
-from claude_transport.client.reports import guarded
 from claude_transport.errors import ConfigurationError
+from claude_transport.exchange.failures import guarded
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 

@@ -12,7 +12,7 @@ from claude_transport.client.questions import CallbackContext as CallbackContext
 from claude_transport.client.questions import Deny as Deny
 from claude_transport.client.questions import HookMatcher as HookMatcher
 from claude_transport.client.reports import CloseReport as CloseReport
-from claude_transport.client.reports import InterruptOutcome as InterruptOutcome
+from claude_transport.exchange.outcomes import InterruptOutcome as InterruptOutcome
 from claude_transport.client.reports import ResumePoint as ResumePoint
 from claude_transport.client.storage import Turn as Turn
 from claude_transport.client.tools import SdkMcpServer as SdkMcpServer

@@ -15,9 +15,10 @@ from claude_transport.client.controls import DEFAULT_CONTROL_TIMEOUT, INTERRUPT_
 from claude_transport.client.loop_thread import Backend, SyncConversation, SyncIterator, SyncTurnBase, loop_for, refuse_in_a_loop
 from claude_transport.client.query import Priority, Query
 from claude_transport.client.questions import CanUseToolCallback, HookMatcher, OnCallbackError, OnRequest
-from claude_transport.client.reports import CloseReport, InterruptOutcome, ResumePoint
+from claude_transport.client.reports import CloseReport, ResumePoint
 from claude_transport.client.storage import Turn
 from claude_transport.client.watchdog import DEFAULT_WATCHDOG, Watchdog
+from claude_transport.exchange.outcomes import InterruptOutcome
 from claude_transport.protocol.answers import (
     BinaryVersion,
     ContextUsage,
@@ -296,8 +297,8 @@ class SyncQuery(SyncConversation[Message]):
     def failed_callbacks(self) -> int:
         """How many callbacks raised, cancelled themselves, took too long, or returned something that cannot be sent to the CLI.
 
-        Counted are can_use_tool, hooks, on_request and MCP servers of this program. `claude_transport.client.reports` logs each of them,
-        and the conversation continues.
+        Counted are can_use_tool, hooks, on_request and MCP servers of this program. `claude_transport.exchange.callbacks` logs each of
+        them, and the conversation continues.
         """
         return self._inner.failed_callbacks
 

@@ -16,8 +16,9 @@ from typing import Any, Final, Literal, TypeVar
 import anyio
 
 from claude_transport.client.mcp import whole_configuration
-from claude_transport.client.reports import InterruptOutcome, check_seconds
 from claude_transport.errors import ClaudeTransportError, ControlRequestFailed, ControlTimeout, InputClosed, NotConnected, UsageError
+from claude_transport.exchange.arguments import check_seconds
+from claude_transport.exchange.outcomes import InterruptOutcome
 from claude_transport.loggers import logger_for
 from claude_transport.protocol.answers import (
     BinaryVersion,

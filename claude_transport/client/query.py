@@ -22,26 +22,11 @@ from msgspec.structs import force_setattr
 from claude_transport.alarm import Alarm
 from claude_transport.background import OrderedStarts, clock_here, start_in
 from claude_transport.client.compatibility import Compatibility
-from claude_transport.client.connection import DEFAULT_CLOSE_TIMEOUT, VERDICT_GRACE, Connection, PendingRequest
+from claude_transport.client.connection import DEFAULT_CLOSE_TIMEOUT, Connection
 from claude_transport.client.controls import DEFAULT_CONTROL_TIMEOUT, Controls, said
-from claude_transport.client.ending import TransportEnd, shorten
 from claude_transport.client.mcp import McpServers, check_change
-from claude_transport.client.outgoing import Delivery
 from claude_transport.client.questions import CanUseToolCallback, HookMatcher, OnCallbackError, OnRequest, Questions
-from claude_transport.client.reports import (
-    CallbackFailures,
-    CloseReport,
-    Prose,
-    ResumePoint,
-    cause_of_end,
-    check_fields,
-    check_number,
-    check_seconds,
-    meant_for_the_program,
-    raised_again,
-    tells_of_the_end,
-    translated,
-)
+from claude_transport.client.reports import CloseReport, Prose, ResumePoint, cause_of_end, check_fields
 from claude_transport.client.shadowing import Shadowing, check_account
 from claude_transport.client.storage import AllMessages, Storage, Turn
 from claude_transport.client.watchdog import DEFAULT_WATCHDOG, Vigil, Watchdog
@@ -56,6 +41,12 @@ from claude_transport.errors import (
     TransportClosed,
     UsageError,
 )
+from claude_transport.exchange.arguments import check_number, check_seconds
+from claude_transport.exchange.callbacks import CallbackFailures
+from claude_transport.exchange.ending import TransportEnd, shorten
+from claude_transport.exchange.failures import meant_for_the_program, raised_again, tells_of_the_end, translated
+from claude_transport.exchange.outgoing import Delivery
+from claude_transport.exchange.requests import VERDICT_GRACE, PendingRequest
 from claude_transport.loggers import logger_for
 from claude_transport.printable import printable, redacted_head
 from claude_transport.protocol.answers import McpServersChange
@@ -160,7 +151,7 @@ class Query(Controls):
         self._starts = OrderedStarts()  # questions are taken up in the order in which the CLI asked them
         self._is_ending = False
         self._opened = Flag()
-        self._opening: PendingRequest | None = None
+        self._opening: PendingRequest[str] | None = None
         self._stalls: Alarm | None = None  # from the first prompt or message to the end
 
     # Start and close
@@ -304,7 +295,7 @@ class Query(Controls):
         try:
             if connection.terms.on_prompt is not None:
                 connection.terms.on_prompt(uuid)  # here, because another task writes
-            await connection.send(delivery)
+            await connection.lines.send(delivery)
         except BaseException as exc:
             self._take_back(uuid, delivery, because_of=exc)
             raise
@@ -312,7 +303,7 @@ class Query(Controls):
 
     def _take_back(self, uuid: str, delivery: Delivery, *, because_of: BaseException) -> None:
         """Forget the prompt if the CLI can never see it. Raises an error of this library for one of a transport or a wrapper."""
-        if self._connection.is_void(delivery):
+        if self._connection.lines.is_void(delivery):
             self._conversation.withdraw(uuid)
             self._storage.note_change()
         if isinstance(because_of, Exception) and not isinstance(because_of, ClaudeTransportError):
@@ -378,7 +369,7 @@ class Query(Controls):
     async def _ask_raw(self, subtype: str, fields: Mapping[str, Any], *, timeout: float) -> ControlResponse:
         """Send a request and wait for its answer, without looking at the version of the CLI."""
         request = self._connection.prepare(subtype, fields)
-        self._connection.post(request)
+        self._connection.requests.post(request)
         self._storage.look_again()
         response = await self._connection.answer_to(request, timeout=timeout)
         self._mcp.follow(subtype, fields)
@@ -406,7 +397,7 @@ class Query(Controls):
                 code="usage.guards_need_input",
             )
         await self._connection.nothing_is_held_back()
-        await self._connection.send(Delivery(None))
+        await self._connection.lines.send(Delivery(None))
 
     def messages(self) -> AllMessages:
         """Iterate over all messages of the conversation in order, from the first that was not taken yet; also those that belong to no turn.
@@ -502,8 +493,8 @@ class Query(Controls):
     def failed_callbacks(self) -> int:
         """How many callbacks raised, cancelled themselves, took too long, or returned something that cannot be sent to the CLI.
 
-        Counted are can_use_tool, hooks, on_request and MCP servers of this program. `claude_transport.client.reports` logs each of them,
-        and the conversation continues.
+        Counted are can_use_tool, hooks, on_request and MCP servers of this program. `claude_transport.exchange.callbacks` logs each of
+        them, and the conversation continues.
         """
         return self._failures.failed
 
@@ -574,7 +565,7 @@ class Query(Controls):
         structured_output = terms.structured_output or self._fields.get("jsonSchema") is not None
         self._conversation.expect(session_id=terms.session_id, fork=terms.forks_session, structured_output=structured_output)
 
-    async def _initialize(self, request: PendingRequest) -> None:
+    async def _initialize(self, request: PendingRequest[str]) -> None:
         """Wait for the answer to `initialize` and check it. Then the query is ready, or its start has failed."""
         connection = self._connection
         try:
@@ -639,18 +630,18 @@ class Query(Controls):
             try:
                 connection.begin_writing(functools.partial(start_in, self._tasks), on_unwritten=self._begin_failed_end)
                 self._opening = connection.prepare("initialize", self._fields)
-                connection.post(self._opening)
+                connection.requests.post(self._opening)
                 self._opened.set()  # `start()` waits for the answer
                 connection.call_on_close(self._begin_end)
                 if connection.close_requested.is_set():  # while it was connecting
                     self._begin_end()
-                if connection.is_writing:  # a peer that has ended already gets the first line before its end is noticed
-                    await connection.writing.wait()
+                if connection.lines.is_writing:  # a peer that has ended already gets the first line before its end is noticed
+                    await connection.lines.begun.wait()
                 await self._read()
                 connection.call_on_close(None)
                 if not connection.close_requested.is_set():
                     await connection.close_requested.wait()
-                if self._questions.open or connection.wait_for_background or connection.is_writing:
+                if self._questions.open or connection.wait_for_background or connection.lines.is_writing:
                     self._cancel_tasks()
             finally:
                 await self._close_transport()
@@ -730,13 +721,13 @@ class Query(Controls):
                 self._look_for_stalls()
                 self._storage.put(action.messages, action.turns)
             case Settle():
-                self._storage.settle(action, self._connection.error)
+                self._storage.settle(action, self._connection.fate.error)
             case Resolve(request_id, response):
-                self._connection.settle_request(request_id, response)
+                self._connection.requests.settle(request_id, response)
             case Reject(request_id, result):
-                self._connection.settle_request(request_id, error_for(result) or ResultError("the run failed", result=result))
+                self._connection.requests.fail(request_id, error_for(result) or ResultError("the run failed", result=result))
             case Start(request):
-                self._connection.check_room()
+                self._connection.lines.check_room()
                 question = self._questions.take(request)
                 if question is not None and self._tasks is not None:
                     self._starts.start_in(self._tasks, self._questions.answer, question, self._reply, self._end_by_crash)
@@ -826,7 +817,7 @@ class Query(Controls):
     def _end_input(self) -> None:
         if self._conversation.open_turns:
             self._connection.tell("interrupt")
-        self._connection.put(Delivery(None))
+        self._connection.lines.put(Delivery(None))
 
     async def _end_by_crash(self, name: str, crash: BaseException) -> None:
         """End the conversation, because the callback `name` raised what is no `Exception`. The peer gets its answer before."""
@@ -836,7 +827,7 @@ class Query(Controls):
         )
         error.__cause__ = crash
         with anyio.move_on_after(_LAST_WORDS, shield=True):
-            await self._connection.flush()
+            await self._connection.lines.flush()
         self._connection.cut_off()
         self._end(error)
         self._cancel_tasks()
@@ -871,7 +862,7 @@ class Query(Controls):
                 self._perform(action)
         self._due = ()
         error = cause_of_end(
-            self._connection.first_error(error),
+            self._connection.fate.cause(error),
             last=self._conversation.last_result,
             counters=self._decoder.counters,
             explain=self._explain_prose,

@@ -16,16 +16,11 @@ import anyio
 import msgspec
 
 from claude_transport.client.mcp import McpCall, McpServers
-from claude_transport.client.reports import (
-    CallbackFailures,
-    check_callback,
-    check_hook_event,
-    check_on_error,
-    check_sequence,
-    guarded,
-    without_cancellation,
-)
+from claude_transport.client.reports import check_hook_event, check_on_error, check_sequence
 from claude_transport.errors import ConfigurationError, ControlRequestFailed, ProtocolError, UsageError
+from claude_transport.exchange.arguments import check_callback
+from claude_transport.exchange.callbacks import CallbackFailures
+from claude_transport.exchange.failures import guarded, without_cancellation
 from claude_transport.launch.features import require, supports
 from claude_transport.loggers import logger_for
 from claude_transport.printable import printable

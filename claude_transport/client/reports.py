@@ -1,69 +1,27 @@
-"""Public results of a `Query` (`InterruptOutcome`, `CloseReport`, `ResumePoint`), and functions that the modules of `client` share.
-
-The functions recognise cancellations that this library did not order, turn exceptions into errors of this library, and check arguments.
-`CallbackFailures` counts and logs failed callbacks. The state of a query is in `query.py`, `connection.py` and `storage.py`.
-"""
+"""What a `Query` reports: `CloseReport`, `ResumePoint`, and the errors that explain the end of a CLI. Checks of its own arguments, too."""
 
 from __future__ import annotations
 
 import contextlib
-import copy
-import logging
-import math
-import traceback
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from enum import StrEnum
-from typing import Any, Final, NamedTuple, NoReturn, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, NoReturn
 
-import anyio
 import msgspec
 
-from claude_transport.background import is_being_cancelled_here
-from claude_transport.errors import (
-    ClaudeTransportError,
-    CLIConnectionError,
-    CLIJSONDecodeError,
-    ConfigurationError,
-    ConnectionLost,
-    InputClosed,
-    OutcomeUncertain,
-    ProcessError,
-    TransportClosed,
-    UsageError,
-)
+from claude_transport.errors import ClaudeTransportError, CLIJSONDecodeError, ConfigurationError, ConnectionLost, ProcessError
 from claude_transport.launch.rules import check_agent_rules, check_skills
-from claude_transport.loggers import logger_for
-from claude_transport.printable import printable, printable_lines
+from claude_transport.printable import printable
 from claude_transport.protocol.codec import DecodeCounters
 from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage
 from claude_transport.protocol.framing import OversizedLine
 from claude_transport.protocol.messages import ResultMessage
 from claude_transport.protocol.redaction import Redactor
-from claude_transport.transport import TransportInfo, TransportLike
-
-logger: logging.Logger = logger_for(__name__)
-
-T = TypeVar("T")
+from claude_transport.transport import TransportInfo
 
 _PROSE_BYTES: Final = 4096
 """Bytes that are kept of a first line that held no message."""
 _SHOWN_CHARS: Final = 200
 """Characters of it in the message of an error."""
-_GONE: Final = (ConnectionError, EOFError, anyio.BrokenResourceError, anyio.ClosedResourceError)
-"""What a transport of another library may raise for a write to a peer that is gone."""
-
-
-class InterruptOutcome(StrEnum):
-    """What `Query.interrupt()` returns: whether the CLI stops the running turn."""
-
-    ACKNOWLEDGED = "acknowledged"
-    """The CLI stops the running turn; its result follows (docs/reference/protocol.md#interrupts)."""
-    NOT_RUNNING = "not_running"
-    """No turn was running."""
-    TIMED_OUT = "timed_out"
-    """The peer did not answer in time."""
-    DEAD = "dead"
-    """The peer has ended or cannot be asked: input has ended, or it refuses while the turn still runs."""
 
 
 class CloseReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,164 +49,6 @@ class ResumePoint(msgspec.Struct, frozen=True):
 
     session_id: str
     last_uuid: str | None = None
-
-
-# A callback or a transport of another library may raise a cancellation of its own. It must not end the conversation.
-
-
-class StrayCancellation(Exception):
-    """Code of another library raised a cancellation, although no cancel scope around it was cancelled."""
-
-
-async def guarded(awaitable: Awaitable[T]) -> T:
-    """Await `awaitable`. Raises `StrayCancellation` for a cancellation that comes from no cancel scope around the caller."""
-    try:
-        return await awaitable
-    except anyio.get_cancelled_exc_class() as exc:
-        refuse_stray(exc)
-        raise
-
-
-def refuse_stray(cancelled: BaseException) -> None:
-    """Raise `StrayCancellation` unless a scope around the caller is cancelled, or asyncio cancels its task, as at the end of the loop."""
-    if anyio.current_effective_deadline() != -math.inf and not is_being_cancelled_here():
-        raise StrayCancellation("it raised a cancellation, but no cancel scope around it was cancelled") from cancelled
-
-
-def without_cancellation(error: BaseException) -> BaseException | None:
-    """Return `error` without the cancellations in it; None when it contains nothing but cancellations."""
-    cancelled = anyio.get_cancelled_exc_class()
-    if isinstance(error, BaseExceptionGroup):
-        return error if error.subgroup(cancelled) is None else error.split(cancelled)[1]
-    return None if isinstance(error, cancelled) else error
-
-
-def meant_for_the_program(error: BaseException | None) -> KeyboardInterrupt | SystemExit | None:
-    """Return the `KeyboardInterrupt` or `SystemExit` in `error`, which may be a group; None when there is none."""
-    if isinstance(error, BaseExceptionGroup):
-        for member in error.exceptions:
-            if (found := meant_for_the_program(member)) is not None:
-                return found
-        return None
-    return error if isinstance(error, KeyboardInterrupt | SystemExit) else None
-
-
-def translated(exc: Exception, what: str) -> ClaudeTransportError:
-    """Return an error of this library for `exc`, which a transport or a wrapper of the user may have raised. `what` begins its message.
-
-    An exception with an `exit_code`, such as the `ProcessError` of the official SDK, becomes a `ProcessError`; others a `ConnectionLost`
-    with the code `transport.failed`. The exception is its `__cause__`.
-    """
-    if isinstance(exc, ClaudeTransportError):
-        return exc
-    exit_code = getattr(exc, "exit_code", None)
-    error: ConnectionLost
-    if isinstance(exit_code, int) and not isinstance(exit_code, bool):
-        status = {"signal": -exit_code} if exit_code < 0 else {"exit_code": exit_code}
-        error = ProcessError(f"{what}: {exc}", stderr_tail=str(getattr(exc, "stderr", None) or ""), **status)
-    else:
-        error = ConnectionLost(f"{what}: {exc!r}", code="transport.failed")
-    error.__cause__ = exc
-    return error
-
-
-@contextlib.contextmanager
-def translating(what: str) -> Iterator[None]:
-    """Raise an error of this library for what the block raises, as `translated()` makes it."""
-    try:
-        yield
-    except ClaudeTransportError:
-        raise
-    except Exception as exc:
-        raise translated(exc, what) from exc
-
-
-async def connect_guarded(transport: TransportLike) -> None:
-    """Connect `transport`. What it raises that is no error of this library becomes a `CLIConnectionError`, code `transport.failed`."""
-    try:
-        await guarded(transport.connect())
-    except ClaudeTransportError:
-        raise
-    except Exception as exc:
-        message = f"the transport could not connect: {exc!r}"
-        raise CLIConnectionError(message, code="transport.failed") from exc
-
-
-def says_peer_is_gone(error: ClaudeTransportError) -> bool:
-    """Return True when `error`, which a transport raised for a write, says no more than that the peer is gone, or takes no more input."""
-    if error.code == "transport.failed":
-        return isinstance(error.__cause__, _GONE)
-    return isinstance(error, TransportClosed | InputClosed | ConnectionLost | OutcomeUncertain)
-
-
-def tells_of_the_end(error: ClaudeTransportError) -> bool:
-    """Return True when reading may find out more than `error` says: the peer is gone, or the system refused the write."""
-    return says_peer_is_gone(error) or isinstance(error.__cause__, OSError)
-
-
-class FirstFailure:
-    """What the transport of one conversation raised first for a write or the end of its input: `error`, and whether a caller was told."""
-
-    __slots__ = ("_is_told", "error")
-
-    def __init__(self) -> None:
-        self.error: ClaudeTransportError | None = None
-        self._is_told = False
-
-    def note(self, error: ClaudeTransportError) -> None:
-        """Keep `error`, when it is the first one."""
-        self.error = self.error or error
-
-    def told(self, error: ClaudeTransportError) -> BaseException:
-        """Return `error`, of a write or not, to be raised to a caller."""
-        self.mark_told(error)
-        return raised_again(error)
-
-    def mark_told(self, error: ClaudeTransportError | None) -> None:
-        """Note that callers get `error`, as the end of the conversation."""
-        self._is_told |= error is self.error
-
-    def or_end(self, end: ClaudeTransportError | None) -> ClaudeTransportError | None:
-        """Return the error of the conversation whose reading ended with `end`, or well.
-
-        The first one counts, and `end` becomes a note of it. Only when the first one looks like the end of the peer, `end` says more.
-        """
-        failure = self.error
-        if failure is None or says_peer_is_gone(failure):
-            return end
-        if end is None or end is failure:
-            return failure
-        if tells_of_the_end(failure):
-            return _caused(end, end.__cause__ or failure)
-        failure.add_note(f"after that, reading ended with {type(end).__name__}: {end}")
-        return failure
-
-    def log_untold(self) -> None:
-        """Log it at the end of the conversation, when no caller was told."""
-        if self.error is not None and not self._is_told and not says_peer_is_gone(self.error):
-            logger.error("the transport failed, and nothing waited for what it was to write", exc_info=self.error)
-
-
-def _caused(error: ClaudeTransportError, cause: BaseException) -> ClaudeTransportError:
-    try:
-        raise error from cause
-    except ClaudeTransportError as caused:
-        return caused
-
-
-def raised_again(error: ClaudeTransportError) -> BaseException:
-    """Return a copy of `error`, for each of the tasks that wait for it: raising one object many times would mix up their tracebacks.
-
-    When the cause is the `sys.exit()` of a callback, return that `SystemExit`: under trio, only a waiting task can raise it to the program.
-    """
-    exit_of_program = meant_for_the_program(error.__cause__)
-    if isinstance(exit_of_program, SystemExit):
-        return exit_of_program
-    again = copy.copy(error)
-    again.__cause__ = error.__cause__
-    if hasattr(error, "__notes__"):
-        again.__notes__ = list(error.__notes__)  # copy() shares the list
-    return again
 
 
 def cause_of_end(
@@ -327,12 +127,6 @@ def ended_before_answer(info: TransportInfo, *, failure: ClaudeTransportError | 
 # Checks of arguments
 
 
-def check_callback(option: str, callback: object) -> None:
-    """Raise `ConfigurationError` unless `callback` can be called or is None."""
-    if callback is not None and not callable(callback):
-        _refuse(option, f"{option} must be an async function, not {type(callback).__name__}")
-
-
 def check_fields(fields: dict[str, Any]) -> dict[str, Any]:
     """Check `skills` and `agents` in the fields of `initialize`, and return `fields`.
 
@@ -349,18 +143,6 @@ def check_on_error(value: object) -> None:
     """Raise `ConfigurationError` unless `value` is "deny" or "allow"."""
     if value not in ("deny", "allow"):
         _refuse("on_callback_error", f'on_callback_error must be "deny" or "allow", not {value!r}')
-
-
-def check_number(option: str, value: object, *, positive: bool) -> None:
-    """Raise `ConfigurationError` unless `value` is a number of at least 0; with `positive`, above 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not (value > 0 if positive else value >= 0):
-        _refuse(option, f"{option} must be a number {'above' if positive else 'of at least'} 0, not {value!r}")
-
-
-def check_seconds(name: str, value: object) -> None:
-    """Raise `UsageError` unless `value` is a number. Negative numbers are accepted, and mean 0 seconds."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        raise UsageError(f"{name} must be a number of seconds (math.inf for no limit), not {value!r}")
 
 
 def check_hook_event(event: object) -> None:
@@ -386,59 +168,3 @@ def check_sequence(option: str, value: Any, *, of: type, what: str) -> None:
 
 def _refuse(option: str, message: str) -> NoReturn:
     raise ConfigurationError(message, option=option)
-
-
-CallbackWatcher = Callable[[str, BaseException | None, str], object]
-"""Takes the name of a callback that failed, what it raised, if anything, and a description of the failure."""
-
-_watchers: list[CallbackWatcher] = []
-
-
-@contextlib.contextmanager
-def watching_callbacks(watcher: CallbackWatcher) -> Iterator[None]:
-    """Call `watcher` at every failure of a callback in this process, in any conversation. For tests: a program goes on after a failure."""
-    _watchers.append(watcher)
-    try:
-        yield
-    finally:
-        _watchers.remove(watcher)
-
-
-def tell_watchers(name: str, error: BaseException | None, *, what: str = "") -> None:
-    """Tell those who watch that the callback `name` has failed."""
-    for watcher in tuple(_watchers):
-        watcher(name, error, what)
-
-
-class CallbackFailures:
-    """Counts and logs the failed callbacks of one conversation.
-
-    `make_redactor` is called at the first failure; the redactor removes secrets from the log. Each failure is logged at level ERROR, with
-    the traceback as printable, indented text. The record has no `exc_info`: a log handler could show the variables of each frame, which
-    are not redacted.
-    """
-
-    def __init__(self, make_redactor: Callable[[], Redactor] = Redactor) -> None:
-        self._make_redactor = make_redactor
-        self._redactor: Redactor | None = None
-        self.failed: int = 0
-        """Callbacks that raised, cancelled themselves, were late, or returned a value that cannot be sent to the CLI."""
-        self.late: int = 0
-        """Answers that came too late: the CLI had withdrawn the question, or the question was already answered."""
-
-    def note(self, name: str, error: BaseException | None = None, *, what: str = "") -> None:
-        """Count a failure of the callback `name`. Log `error`, which it raised; without one, log the description `what`."""
-        self.failed += 1
-        tell_watchers(name, error, what=what)
-        if error is None:
-            logger.error("%s failed: %s", printable(name), printable(what))
-            return
-        if self._redactor is None:
-            self._redactor = self._make_redactor()
-        report = self._redactor.text("".join(traceback.format_exception(error)))
-        logger.error("%s failed (%s)\n%s", printable(name), type(error).__name__, printable_lines(report.rstrip()))
-
-    def note_late(self, what: str) -> None:
-        """Count an answer of the callback `what` that came too late."""
-        self.late += 1
-        logger.debug("%s has answered too late: the question was withdrawn, or denied because of its time limit", printable(what))

@@ -17,8 +17,8 @@ from typing import Final, Self
 
 from claude_transport.background import HostLoop
 from claude_transport.client.connection import Connection
-from claude_transport.client.reports import raised_again
 from claude_transport.errors import ClaudeTransportError, MissingResult
+from claude_transport.exchange.failures import raised_again
 from claude_transport.loggers import logger_for
 from claude_transport.protocol.blocks import TextBlock, ToolResultBlock
 from claude_transport.protocol.codec import decode_message
@@ -605,7 +605,7 @@ class Storage:
             self._needs.remove(is_needed)
 
     def _is_needed(self) -> bool:
-        if self._connection.awaits_answer or self._inbox.arrival.is_awaited or any(is_needed() for is_needed in self._needs):
+        if self._connection.requests.awaits_answer or self._inbox.arrival.is_awaited or any(is_needed() for is_needed in self._needs):
             return True
         return any(turn.mailbox.arrival.is_awaited for turn in self._turns.values())
 

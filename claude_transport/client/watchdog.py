@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from claude_transport.client.reports import check_number
 from claude_transport.errors import ConfigurationError, ConnectionLost
+from claude_transport.exchange.arguments import check_number
 from claude_transport.protocol.blocks import ToolResultBlock, ToolUseBlock
 from claude_transport.protocol.control import ControlResponse
 from claude_transport.protocol.envelope import DecodeFailure, Message, UnknownMessage

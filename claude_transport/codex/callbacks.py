@@ -13,9 +13,11 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 import anyio
 
-from claude_transport.client.reports import CallbackFailures, check_callback, guarded, without_cancellation
 from claude_transport.codex.messages import ApprovalRequest, CodexMessage, CodexRequest, RequestId, ToolCallRequest
 from claude_transport.errors import ConfigurationError, JSONRPCError
+from claude_transport.exchange.arguments import check_callback
+from claude_transport.exchange.callbacks import CallbackFailures
+from claude_transport.exchange.failures import guarded, without_cancellation
 from claude_transport.loggers import logger_for
 from claude_transport.printable import printable
 

@@ -24,14 +24,6 @@ import msgspec
 from msgspec.structs import replace
 
 from claude_transport.background import BackgroundTask
-from claude_transport.client.reports import (
-    InterruptOutcome,
-    check_number,
-    check_seconds,
-    guarded,
-    raised_again,
-    tells_of_the_end,
-)
 from claude_transport.codex.callbacks import Callbacks, CodexTool, OnApproval
 from claude_transport.codex.conversation import CodexTurnResult, Conversation, NewText, ThreadRecord, TurnRecord, TurnStatus
 from claude_transport.codex.errors import MAX_INPUT_CHARS, check_sendable, error_of, refusal_of, too_large
@@ -64,6 +56,9 @@ from claude_transport.errors import (
     TransportClosed,
     UsageError,
 )
+from claude_transport.exchange.arguments import check_number, check_seconds
+from claude_transport.exchange.failures import guarded, raised_again, tells_of_the_end
+from claude_transport.exchange.outcomes import InterruptOutcome
 from claude_transport.jsonrpc import JSONRPCPeer
 from claude_transport.loggers import logger_for
 from claude_transport.protocol.jsonrpc import Notification, Request

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, SupportsIndex, 
 import msgspec
 
 from claude_transport.backoff import RetryPolicy
-from claude_transport.client.ending import check_close_timeout
 from claude_transport.completion.models import check_model, full_name, max_tokens_of
 from claude_transport.completion.readiness import api_credential_of, check_billing
 from claude_transport.completion.resolution import AgentChoice, AgentResolution, TransportChoice
 from claude_transport.errors import ConfigurationError, UsageError
+from claude_transport.exchange.ending import check_close_timeout
 from claude_transport.launch.environ import build_environment
 from claude_transport.launch.options import BillingPolicy, ClaudeOptions, fields_of, is_given
 from claude_transport.launch.validation import check_types, validate_options

@@ -31,7 +31,6 @@ from claude_transport.background import BackgroundTask, HostLoop
 from claude_transport.backoff import Backoff
 from claude_transport.client.query import Query, QueryOptions
 from claude_transport.client.questions import Allow, CallbackContext, CanUseToolCallback, Deny
-from claude_transport.client.reports import check_callback, check_number, raised_again
 from claude_transport.errors import (
     ClaudeTransportError,
     CLIConnectionError,
@@ -43,6 +42,8 @@ from claude_transport.errors import (
     TransportClosed,
     UsageError,
 )
+from claude_transport.exchange.arguments import check_callback, check_number
+from claude_transport.exchange.failures import raised_again
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.loggers import logger_for
 from claude_transport.pool.aim import Aim

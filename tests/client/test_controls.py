@@ -16,8 +16,8 @@ import pytest
 
 from claude_transport import Query
 from claude_transport.client.controls import Asking, Controls
-from claude_transport.client.reports import InterruptOutcome
 from claude_transport.errors import ClaudeTransportError, ConnectionLost, ControlRequestFailed, ControlTimeout, TransportClosed
+from claude_transport.exchange.outcomes import InterruptOutcome
 from claude_transport.protocol.answers import (
     ContextUsage,
     FileContents,

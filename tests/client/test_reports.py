@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from claude_transport.client.reports import Prose, raised_again
+from claude_transport.client.reports import Prose
 from claude_transport.errors import ConnectionLost
+from claude_transport.exchange.failures import raised_again
 from claude_transport.protocol.envelope import DecodeFailure
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.transport import TransportInfo

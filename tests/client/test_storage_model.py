@@ -8,8 +8,8 @@ from peers import ForeignTransport
 
 from claude_transport import Message
 from claude_transport.client.connection import Connection
-from claude_transport.client.ending import TransportEnd
 from claude_transport.client.storage import AllMessages, Mailbox, Storage, cost_of
+from claude_transport.exchange.ending import TransportEnd
 from claude_transport.protocol.codec import LineDecoder
 from claude_transport.protocol.conversation import Conversation
 

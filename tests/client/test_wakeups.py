@@ -14,7 +14,7 @@ from peers import PATIENCE, ForeignTransport, Frame, in_time, result, soon
 
 from claude_transport import Message, Query
 from claude_transport.client.connection import Connection
-from claude_transport.client.ending import TransportEnd
+from claude_transport.exchange.ending import TransportEnd
 from claude_transport.protocol.conversation import Conversation
 from claude_transport.protocol.envelope import encode_line
 from claude_transport.transport import PouredLines

@@ -17,8 +17,8 @@ import pytest
 
 from claude_transport import Allow, ClaudeOptions, HookMatcher, Query, SubprocessTransport
 from claude_transport.client.controls import Controls
-from claude_transport.client.reports import InterruptOutcome
 from claude_transport.errors import ControlRequestFailed
+from claude_transport.exchange.outcomes import InterruptOutcome
 from claude_transport.protocol.envelope import Message
 from claude_transport.protocol.hooks import HookEvent, PreModelSwitchDecision, encode_hook_output
 from claude_transport.testing import FakeMessagesAPI, replies

@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 import anyio
 
-from claude_transport.client.reports import check_number, guarded
+from claude_transport.exchange.arguments import check_number
+from claude_transport.exchange.failures import guarded
 from claude_transport.loggers import logger_for
 from claude_transport.transport import HURRIED_CLOSE, SessionTerms, TransportLike
 
