@@ -32,6 +32,7 @@ from speed.report import backends_of
 from speed.workload import SHAPES, Workload
 
 from claude_transport import TransportWrapper
+from claude_transport.loops import current, descriptors
 from claude_transport.streams import inflow, room
 from claude_transport.streams.process import ProcessStream
 from claude_transport.transports.stream import StreamTransport
@@ -97,7 +98,7 @@ def without_pour() -> AbstractContextManager[None]:
 @contextlib.contextmanager
 def without_own_wakeup() -> Iterator[None]:
     """An `anyio.Event` for each wait."""
-    own = inflow.Wakeup
+    own = current.Wakeup
     with contextlib.ExitStack() as stack:
         for name, module in tuple(sys.modules.items()):
             if name.startswith("claude_transport.") and module.__dict__.get("Wakeup") is own:
@@ -105,9 +106,9 @@ def without_own_wakeup() -> Iterator[None]:
         yield
 
 
-def without_lookout() -> AbstractContextManager[None]:
+def without_watcher() -> AbstractContextManager[None]:
     """trio's own wait for each chunk."""
-    return replaced(inflow.Lookout, "here", staticmethod(lambda: None))
+    return replaced(descriptors.DescriptorWatcher, "here", staticmethod(lambda: None))
 
 
 def without_watching() -> AbstractContextManager[None]:
@@ -167,7 +168,7 @@ TRICKS = {
     "pour, many": Trick("many", without_pour),
     "own wake-up": Trick("alone", without_own_wakeup),
     "watched once": Trick("alone", without_watching, beside=("pour",), backends=("asyncio",)),
-    "lookout": Trick("alone", without_lookout, backends=("trio",)),
+    "watcher": Trick("alone", without_watcher, backends=("trio",)),
     "no read of an empty pipe": Trick("alone", without_dryness, beside=("pour",)),
     "growth, small messages": Trick("burst", without_growth),
     "growth, large lines": Trick("forward", without_growth),

@@ -21,7 +21,6 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 
-from claude_transport.background import BackgroundTask, HostLoop, OrderedStarts, start_in
 from claude_transport.errors import (
     Busy,
     ClaudeTransportError,
@@ -51,6 +50,8 @@ from claude_transport.exchange.incoming import Batches
 from claude_transport.exchange.outgoing import MAX_WAITING_BYTES, Delivery, LineWriter
 from claude_transport.exchange.requests import VERDICT_GRACE, PendingRequests
 from claude_transport.loggers import logger_for
+from claude_transport.loops.background import BackgroundTask, OrderedStarts, start_in
+from claude_transport.loops.current import Flag, HostLoop, Wakeup
 from claude_transport.protocol.jsonrpc import (
     ACP_CANCEL,
     BUSY,
@@ -70,7 +71,6 @@ from claude_transport.protocol.jsonrpc import (
     Withdrawal,
 )
 from claude_transport.protocol.redaction import redactor_knowing
-from claude_transport.streams.inflow import Flag, Wakeup
 from claude_transport.transport import (
     Client,
     SessionTerms,

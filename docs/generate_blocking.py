@@ -208,7 +208,7 @@ def render_imports(used: set[str], module: Module, trees: Mapping[str, ast.Modul
                 names = [sub.id for sub in ast.walk(each) if isinstance(sub, ast.Name) and isinstance(sub.ctx, ast.Store)]
             homes |= {name: f"from {dotted(source)} import {name}" for name in names}
     mine = ["Backend", "SyncConversation", "SyncIterator", "SyncPart", "SyncTurnBase", "loop_for", "refuse_in_a_loop"]
-    homes |= {name: f"from claude_transport.client.loop_thread import {name}" for name in mine}
+    homes |= {name: f"from claude_transport.loops.threads import {name}" for name in mine}
     return "\n".join(sorted(homes[name] for name in used if name in homes))
 
 

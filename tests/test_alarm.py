@@ -11,8 +11,8 @@ import pytest
 import trio
 import trio.testing
 
-from claude_transport.alarm import LINGER, Alarm
-from claude_transport.background import clock_here
+from claude_transport.loops.alarm import LINGER, Alarm
+from claude_transport.loops.current import clock_here
 from tests.virtual_time import Backend, jumping_backends
 
 

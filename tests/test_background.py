@@ -18,7 +18,8 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
-from claude_transport.background import BackgroundTask, HostLoop, trio_here
+from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.current import HostLoop, trio_here
 
 BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 context_value: contextvars.ContextVar[str] = contextvars.ContextVar("context_value", default="none")
@@ -257,7 +258,7 @@ PARTS: dict[str, dict[str, ModuleType | None]] = {
 async def test_a_module_that_is_imported_in_part_is_not_the_event_loop_that_runs(parts: dict[str, ModuleType | None]) -> None:
     """Look from a thread, as a finaliser does while another thread imports an event loop. The module is new: it has not met trio yet."""
     loop = HostLoop()
-    spec = importlib.util.find_spec("claude_transport.background")
+    spec = importlib.util.find_spec("claude_transport.loops.current")
     assert spec is not None
     assert spec.loader is not None
     new = importlib.util.module_from_spec(spec)

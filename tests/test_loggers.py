@@ -52,9 +52,9 @@ def test_a_module_takes_its_logger_where_it_is_made_silent() -> None:
 
 
 def test_a_program_that_configured_logging_hears_the_loggers() -> None:
-    script = "import logging; logging.basicConfig(); import claude_transport.alarm as a; a.logger.error('heard')"
+    script = "import logging; logging.basicConfig(); import claude_transport.loops.alarm as a; a.logger.error('heard')"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
-    assert done.stderr == "ERROR:claude_transport.alarm:heard\n"
+    assert done.stderr == "ERROR:claude_transport.loops.alarm:heard\n"
 
 
 def test_the_package_alone_does_not_load_logging() -> None:
@@ -65,7 +65,7 @@ def test_the_package_alone_does_not_load_logging() -> None:
 
 def test_the_program_shows_the_warnings_of_the_library_while_a_command_runs() -> None:
     script = (
-        "import claude_transport.alarm as a; from claude_transport.app.standard_streams import warnings_to_stderr\n"
+        "import claude_transport.loops.alarm as a; from claude_transport.app.standard_streams import warnings_to_stderr\n"
         "with warnings_to_stderr(): a.logger.warning('heard'); a.logger.info('not this')\n"
         "a.logger.warning('nor this')"
     )

@@ -122,6 +122,6 @@ def test_a_session_takes_one_process_no_thread_two_tasks_and_sixteen_rounds_at_m
     run(backend, sessions, counts)
     for each in taken:
         assert each.pop("rounds") <= MOST_ROUNDS, taken
-        # the conversation; on asyncio one that notices the end of the event loop, on trio now and then one that ends an idle lookout
+        # the conversation; on asyncio one that notices the end of the event loop, on trio now and then one that ends an idle watcher
         assert each.pop("tasks") <= 2, taken
     assert taken == [{"processes": 1}] * SESSIONS

@@ -25,7 +25,6 @@ from typing import Any, Final, Protocol, Self, TypeAlias
 import anyio
 from anyio.abc import ByteSendStream, ByteStream, TaskGroup
 
-from claude_transport.background import BackgroundTask
 from claude_transport.bridge.configuration import (
     BUSY,
     GREETING_VERSION,
@@ -54,6 +53,7 @@ from claude_transport.gateway.door import Crowd
 from claude_transport.gateway.listeners import Listener, accept_all, open_listeners
 from claude_transport.gateway.turned_away import RefusalLog
 from claude_transport.loggers import logger_for
+from claude_transport.loops.background import BackgroundTask
 from claude_transport.protocol.framing import LineFramer
 from claude_transport.protocol.redaction import redactor_knowing
 from claude_transport.streams.address import Address

@@ -12,7 +12,6 @@ from typing import Any, Final, TypeAlias
 import anyio
 import msgspec
 
-from claude_transport.background import BackgroundTask
 from claude_transport.bridge.configuration import (
     CANCELLED,
     INVALID_PARAMS,
@@ -24,6 +23,7 @@ from claude_transport.bridge.configuration import (
 from claude_transport.client.mcp import McpCall, OnFailure
 from claude_transport.errors import ConfigurationError
 from claude_transport.exchange.failures import guarded
+from claude_transport.loops.background import BackgroundTask
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 

@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 from claude_transport.client.connection import DEFAULT_CLOSE_TIMEOUT
 from claude_transport.client.controls import DEFAULT_CONTROL_TIMEOUT, INTERRUPT_TIMEOUT, MODEL_TIMEOUT
-from claude_transport.client.loop_thread import Backend, SyncConversation, SyncIterator, SyncTurnBase, loop_for, refuse_in_a_loop
 from claude_transport.client.query import Priority, Query
 from claude_transport.client.questions import CanUseToolCallback, HookMatcher, OnCallbackError, OnRequest
 from claude_transport.client.reports import CloseReport, ResumePoint
 from claude_transport.client.storage import Turn
 from claude_transport.client.watchdog import DEFAULT_WATCHDOG, Watchdog
 from claude_transport.exchange.outcomes import InterruptOutcome
+from claude_transport.loops.threads import Backend, SyncConversation, SyncIterator, SyncTurnBase, loop_for, refuse_in_a_loop
 from claude_transport.protocol.answers import (
     BinaryVersion,
     ContextUsage,

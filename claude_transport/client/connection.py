@@ -13,7 +13,6 @@ from typing import Any
 
 import anyio
 
-from claude_transport.background import BackgroundTask, HostLoop, clock_here, is_stopped_here
 from claude_transport.client.held_prompts import HeldPrompts
 from claude_transport.client.reports import CloseReport, ended_before_answer
 from claude_transport.errors import ClaudeTransportError, ConnectTimeout, ControlRequestFailed, NotConnected, TransportClosed, UsageError
@@ -23,9 +22,10 @@ from claude_transport.exchange.incoming import Batches
 from claude_transport.exchange.outgoing import Delivery, LineWriter
 from claude_transport.exchange.requests import PendingRequest, PendingRequests
 from claude_transport.loggers import logger_for
+from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.current import Flag, HostLoop, clock_here, is_stopped_here
 from claude_transport.protocol.control import ControlResponse, encode_control_request
 from claude_transport.protocol.conversation import Conversation
-from claude_transport.streams.inflow import Flag
 from claude_transport.transport import AtOnce, Client, SessionTerms, TransportInfo, TransportLike, attach_to, read_lines_of
 
 logger: logging.Logger = logger_for(__name__)

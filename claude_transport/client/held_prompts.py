@@ -5,8 +5,8 @@ from __future__ import annotations
 import anyio
 
 from claude_transport.errors import UsageError
+from claude_transport.loops.current import Flag
 from claude_transport.protocol.codec import REFUSED, decode_dict
-from claude_transport.streams.inflow import Flag
 from claude_transport.transport import BeforePrompt
 
 

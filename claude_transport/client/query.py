@@ -19,8 +19,6 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec.structs import force_setattr
 
-from claude_transport.alarm import Alarm
-from claude_transport.background import OrderedStarts, clock_here, start_in
 from claude_transport.client.compatibility import Compatibility
 from claude_transport.client.connection import DEFAULT_CLOSE_TIMEOUT, Connection
 from claude_transport.client.controls import DEFAULT_CONTROL_TIMEOUT, Controls, said
@@ -48,6 +46,9 @@ from claude_transport.exchange.failures import meant_for_the_program, raised_aga
 from claude_transport.exchange.outgoing import Delivery
 from claude_transport.exchange.requests import VERDICT_GRACE, PendingRequest
 from claude_transport.loggers import logger_for
+from claude_transport.loops.alarm import Alarm
+from claude_transport.loops.background import OrderedStarts, start_in
+from claude_transport.loops.current import Flag, clock_here
 from claude_transport.printable import printable, redacted_head
 from claude_transport.protocol.answers import McpServersChange
 from claude_transport.protocol.codec import LineDecoder
@@ -56,7 +57,6 @@ from claude_transport.protocol.conversation import Action, Cancel, Conversation,
 from claude_transport.protocol.diagnosis import error_for
 from claude_transport.protocol.envelope import DecodeFailure, Message, OversizedMessage
 from claude_transport.protocol.messages import AssistantMessage, CompactBoundary, ResultMessage
-from claude_transport.streams.inflow import Flag
 from claude_transport.transport import Client, TransportInfo, TransportLike, check_transport
 from claude_transport.wrappers.redactor import redactor_for
 

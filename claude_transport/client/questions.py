@@ -23,6 +23,7 @@ from claude_transport.exchange.callbacks import CallbackFailures
 from claude_transport.exchange.failures import guarded, without_cancellation
 from claude_transport.launch.features import require, supports
 from claude_transport.loggers import logger_for
+from claude_transport.loops.current import Flag
 from claude_transport.printable import printable
 from claude_transport.protocol.control import (
     CanUseTool,
@@ -34,7 +35,6 @@ from claude_transport.protocol.control import (
     encode_control_error,
     encode_control_success,
 )
-from claude_transport.streams.inflow import Flag
 
 logger: logging.Logger = logger_for(__name__)
 

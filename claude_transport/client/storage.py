@@ -15,17 +15,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, chain, islice, pairwise
 from typing import Final, Self
 
-from claude_transport.background import HostLoop
 from claude_transport.client.connection import Connection
 from claude_transport.errors import ClaudeTransportError, MissingResult
 from claude_transport.exchange.failures import raised_again
 from claude_transport.loggers import logger_for
+from claude_transport.loops.current import Flag, HostLoop, Wakeup
 from claude_transport.protocol.blocks import TextBlock, ToolResultBlock
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.conversation import Conversation, Settle, TurnState
 from claude_transport.protocol.envelope import DecodeFailure, Message, OversizedMessage, UnknownMessage
 from claude_transport.protocol.messages import AssistantMessage, ResultMessage, StreamEvent, UserMessage
-from claude_transport.streams.inflow import Flag, Wakeup
 
 logger: logging.Logger = logger_for(__name__)
 

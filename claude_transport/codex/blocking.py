@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from claude_transport.client.loop_thread import Backend, SyncConversation, SyncIterator, SyncPart, SyncTurnBase, loop_for, refuse_in_a_loop
 from claude_transport.codex.callbacks import CodexTool, OnApproval
 from claude_transport.codex.conversation import CodexTurnResult, TurnStatus
 from claude_transport.codex.messages import ApprovalRequest, CodexNotification, ThreadData
@@ -22,6 +21,7 @@ from claude_transport.codex.session import (
     Content,
 )
 from claude_transport.exchange.outcomes import InterruptOutcome
+from claude_transport.loops.threads import Backend, SyncConversation, SyncIterator, SyncPart, SyncTurnBase, loop_for, refuse_in_a_loop
 from claude_transport.transport import TransportInfo, TransportLike
 
 

@@ -14,7 +14,7 @@ from typing import Final
 from claude_transport.codex.messages import AgentMessageDelta, CodexNotification, CommandOutputDelta, TurnCompleted, TurnStarted
 from claude_transport.errors import ClaudeTransportError
 from claude_transport.loggers import logger_for
-from claude_transport.streams.inflow import Flag, Wakeup
+from claude_transport.loops.current import Flag, Wakeup
 
 logger: logging.Logger = logger_for(__name__)
 

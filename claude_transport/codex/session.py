@@ -23,7 +23,6 @@ import anyio.lowlevel
 import msgspec
 from msgspec.structs import replace
 
-from claude_transport.background import BackgroundTask
 from claude_transport.codex.callbacks import Callbacks, CodexTool, OnApproval
 from claude_transport.codex.conversation import CodexTurnResult, Conversation, NewText, ThreadRecord, TurnRecord, TurnStatus
 from claude_transport.codex.errors import MAX_INPUT_CHARS, check_sendable, error_of, refusal_of, too_large
@@ -61,8 +60,9 @@ from claude_transport.exchange.failures import guarded, raised_again, tells_of_t
 from claude_transport.exchange.outcomes import InterruptOutcome
 from claude_transport.jsonrpc import JSONRPCPeer
 from claude_transport.loggers import logger_for
+from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.current import Flag, Wakeup
 from claude_transport.protocol.jsonrpc import Notification, Request
-from claude_transport.streams.inflow import Flag, Wakeup
 from claude_transport.transport import TransportInfo, TransportLike, check_transport
 
 logger: logging.Logger = logger_for(__name__)

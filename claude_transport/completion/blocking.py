@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import anyio
 
 from claude_transport.backoff import RetryPolicy
-from claude_transport.client.loop_thread import Backend, LoopThread, SyncIterator, refuse_in_a_loop
 from claude_transport.completion.call import CompletionStream, OnEvent, complete, stream
 from claude_transport.completion.completion import Completion
 from claude_transport.completion.request import MakeTransport, OnStderr, Prompt
 from claude_transport.completion.resolution import AgentChoice, TransportChoice
 from claude_transport.errors import TransportClosed, UsageError
 from claude_transport.launch.options import BillingPolicy, ClaudeOptions
+from claude_transport.loops.threads import Backend, LoopThread, SyncIterator, refuse_in_a_loop
 
 if TYPE_CHECKING:
     from claude_transport.codex.options import CodexOptions

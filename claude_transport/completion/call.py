@@ -24,7 +24,6 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from claude_transport.background import BackgroundTask, HostLoop
 from claude_transport.backoff import RetryPolicy
 from claude_transport.client.query import Query
 from claude_transport.client.shadowing import check_account
@@ -81,6 +80,8 @@ from claude_transport.launch.discovery import find_cli
 from claude_transport.launch.options import BillingPolicy, ClaudeOptions
 from claude_transport.launch.settings import with_settings_read
 from claude_transport.loggers import logger_for
+from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.current import HostLoop
 from claude_transport.protocol.diagnosis import ReportedFailure
 from claude_transport.protocol.envelope import Message
 from claude_transport.protocol.messages import APIRetryMessage, AssistantMessage, InitMessage, ResultMessage, StreamEvent

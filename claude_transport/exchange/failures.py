@@ -14,7 +14,6 @@ from typing import Final, TypeVar
 
 import anyio
 
-from claude_transport.background import is_being_cancelled_here
 from claude_transport.errors import (
     ClaudeTransportError,
     CLIConnectionError,
@@ -25,7 +24,7 @@ from claude_transport.errors import (
     TransportClosed,
 )
 from claude_transport.loggers import logger_for
-from claude_transport.streams.inflow import Flag
+from claude_transport.loops.current import Flag, is_being_cancelled_here
 from claude_transport.transport import TransportInfo, TransportLike, info_of
 
 logger: logging.Logger = logger_for(__name__)

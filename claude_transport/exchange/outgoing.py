@@ -13,11 +13,10 @@ from typing import Any, cast
 import anyio
 import anyio.lowlevel
 
-from claude_transport.background import is_being_cancelled_here
 from claude_transport.errors import ClaudeTransportError, InputClosed, ProtocolError, TransportClosed
 from claude_transport.exchange.failures import ConversationEnd, guarded, refuse_stray, tells_of_the_end, translated
 from claude_transport.loggers import logger_for
-from claude_transport.streams.inflow import Flag, Wakeup
+from claude_transport.loops.current import Flag, Wakeup, is_being_cancelled_here
 from claude_transport.transport import AtOnce, Transport, TransportLike
 
 logger: logging.Logger = logger_for(__name__)

@@ -9,12 +9,11 @@ from typing import Any, Generic, TypeVar
 
 import anyio
 
-from claude_transport.alarm import Alarm
-from claude_transport.background import clock_here
 from claude_transport.errors import ClaudeTransportError, ControlTimeout, InputClosed
 from claude_transport.exchange.failures import ConversationEnd, tells_of_the_end
 from claude_transport.exchange.outgoing import Delivery, LineWriter
-from claude_transport.streams.inflow import Wakeup
+from claude_transport.loops.alarm import Alarm
+from claude_transport.loops.current import Wakeup, clock_here
 
 VERDICT_GRACE = 1.0
 """Seconds that the reader gets to find out why a write failed. How the peer ended says more than a broken pipe."""

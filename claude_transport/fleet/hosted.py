@@ -19,6 +19,7 @@ from claude_transport.gateway.door import Allowance, GatewayLimits
 from claude_transport.gateway.session import ServerFields
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.loggers import logger_for
+from claude_transport.loops.current import Wakeup
 from claude_transport.printable import printable
 from claude_transport.protocol.fleet import Arrival, Entry, Kind, Owner, SessionEnd
 from claude_transport.protocol.fleet_answers import text_of
@@ -27,7 +28,6 @@ from claude_transport.protocol.fleet_scripts import RELEASE
 from claude_transport.protocol.fleet_takeover import find_setup, without_setup_answers
 from claude_transport.protocol.framing import LineBlock
 from claude_transport.streams.broker import Broker, BrokerCut, Carrier, first_of
-from claude_transport.streams.inflow import Wakeup
 from claude_transport.transport import PouredBlocks, Storage, Transport
 from claude_transport.wrappers.redactor import redactor_for
 

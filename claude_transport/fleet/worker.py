@@ -35,6 +35,7 @@ from claude_transport.gateway.session import ServerFields
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.loggers import logger_for
+from claude_transport.loops.current import Wakeup
 from claude_transport.printable import printable
 from claude_transport.protocol.fleet import FLEET_VERSIONS, Owner, SessionEnd
 from claude_transport.protocol.fleet_answers import (
@@ -56,7 +57,6 @@ from claude_transport.protocol.fleet_takeover import SETUP_REQUESTS, setup_lines
 from claude_transport.streams.address import Address, check_text
 from claude_transport.streams.broker import READ_BLOCK, Broker, BrokerAddress, BrokerCut, Carrier, first_of
 from claude_transport.streams.fleet import ask_table, broker_time, prove_with, read_home, read_nodes, wake_node
-from claude_transport.streams.inflow import Wakeup
 from claude_transport.transport import Client, SessionTerms, Transport, check_transport
 from claude_transport.transports.subprocess import SubprocessTransport
 

@@ -20,7 +20,6 @@ from typing import Any, Final, Self, TypeAlias, TypeVar
 import anyio
 from anyio.abc import ByteStream
 
-from claude_transport.background import BackgroundTask
 from claude_transport.codex.options import CodexOptions
 from claude_transport.errors import ClaudeTransportError, ConfigurationError, SessionInUse, UsageError
 from claude_transport.gateway.arrival import MAX_FAREWELL, Arrival, Guest, Mode, Reception
@@ -43,6 +42,7 @@ from claude_transport.gateway.session import (
 from claude_transport.gateway.turned_away import RefusalLog, TurnedAway
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.loggers import logger_for
+from claude_transport.loops.background import BackgroundTask
 from claude_transport.printable import printable
 from claude_transport.protocol.link import Hello
 from claude_transport.streams.address import Address, parse_address

@@ -17,10 +17,11 @@ from typing import ClassVar, Final
 import anyio
 from anyio.abc import ByteStream
 
-from claude_transport.background import BackgroundTask
 from claude_transport.errors import ClaudeTransportError, ProcessError, ProtocolError, ReplayGap, TruncatedStream
 from claude_transport.gateway.session import GONE, Session, Surroundings, close_quietly
 from claude_transport.gateway.turned_away import TurnedAway
+from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.current import Wakeup
 from claude_transport.printable import redacted_tail
 from claude_transport.protocol.framing import LineBlock
 from claude_transport.protocol.link import (
@@ -37,7 +38,6 @@ from claude_transport.protocol.link import (
     Welcome,
     encode_frame,
 )
-from claude_transport.streams.inflow import Wakeup
 from claude_transport.streams.link import LinkCarrier, LinkInbox
 from claude_transport.transport import Transport
 from claude_transport.wrappers.redactor import redactor_for

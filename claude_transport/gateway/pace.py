@@ -11,7 +11,7 @@ from typing import Final
 
 import anyio
 
-from claude_transport.alarm import Alarm
+from claude_transport.loops.alarm import Alarm
 
 _MOST_IDLE: Final = 1024
 """Clients or addresses that are remembered before the idle ones are looked for and forgotten."""

@@ -27,7 +27,6 @@ from typing import Any, Protocol, Self, Unpack
 import anyio
 import msgspec
 
-from claude_transport.background import BackgroundTask, HostLoop
 from claude_transport.backoff import Backoff
 from claude_transport.client.query import Query, QueryOptions
 from claude_transport.client.questions import Allow, CallbackContext, CanUseToolCallback, Deny
@@ -46,6 +45,8 @@ from claude_transport.exchange.arguments import check_callback, check_number
 from claude_transport.exchange.failures import raised_again
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.loggers import logger_for
+from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.current import HostLoop
 from claude_transport.pool.aim import Aim
 from claude_transport.transport import TransportLike, check_transport, check_transport_maker
 from claude_transport.transports.subprocess import SubprocessTransport

@@ -11,7 +11,7 @@ from typing import Any
 
 from anyio.abc import ByteStream, ByteStreamConnectable
 
-from claude_transport.background import BackgroundTask
+from claude_transport.loops.background import BackgroundTask
 
 
 class OpensAtOnce(ByteStreamConnectable):

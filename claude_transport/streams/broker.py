@@ -21,7 +21,6 @@ import anyio.lowlevel
 from anyio.abc import ByteStream
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from claude_transport.background import BackgroundTask
 from claude_transport.backoff import Backoff
 from claude_transport.errors import (
     AuthenticationError,
@@ -32,13 +31,14 @@ from claude_transport.errors import (
     ProtocolError,
 )
 from claude_transport.loggers import logger_for
+from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.current import Wakeup
 from claude_transport.printable import printable
 from claude_transport.protocol.fleet import Append, Call, Renew, Reply, Side, Sync, Take
 from claude_transport.protocol.fleet_answers import MALFORMED, bytes_of, reply_of, streams_of, text_of
 from claude_transport.protocol.fleet_ends import FleetEnd
 from claude_transport.protocol.fleet_scripts import APPEND, RENEW, SYNC, TAKE, FleetKeys
 from claude_transport.streams.address import UNPRINTABLE, check_text
-from claude_transport.streams.inflow import Wakeup
 
 logger: logging.Logger = logger_for(__name__)
 

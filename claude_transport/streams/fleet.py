@@ -20,7 +20,6 @@ import anyio.lowlevel
 import msgspec
 from anyio.abc import ByteStream, ByteStreamConnectable
 
-from claude_transport.background import BackgroundTask
 from claude_transport.errors import (
     AuthenticationError,
     ClaudeTransportError,
@@ -34,6 +33,8 @@ from claude_transport.errors import (
     UsageError,
 )
 from claude_transport.loggers import logger_for
+from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.current import Wakeup
 from claude_transport.printable import printable
 from claude_transport.protocol.fleet import (
     DEFAULT_WINDOW_BYTES,
@@ -53,7 +54,6 @@ from claude_transport.protocol.fleet_scripts import ATTACH, CREATE, DISCARD
 from claude_transport.protocol.fleet_takeover import OpenRequests
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.broker import READ_BLOCK, Broker, BrokerAddress, BrokerCut, Carrier
-from claude_transport.streams.inflow import Wakeup
 from claude_transport.streams.link import LinkInbox
 
 logger: logging.Logger = logger_for(__name__)

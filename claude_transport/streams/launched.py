@@ -14,10 +14,10 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import ByteStreamConnectable
 
-from claude_transport.background import BackgroundTask
 from claude_transport.errors import ClaudeTransportError, CLIConnectionError, ConnectTimeout, ProcessError
 from claude_transport.launch.launcher import Launcher, exit_status, why_ended, why_not_started, why_refused
 from claude_transport.launch.supervisor import Word, find_word, without_words
+from claude_transport.loops.background import BackgroundTask
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.at_once import ClosesInATask
 from claude_transport.streams.process import ProcessConnectable, ProcessStream

@@ -24,7 +24,6 @@ import anyio.lowlevel
 import msgspec
 from anyio.abc import ByteStream, ByteStreamConnectable
 
-from claude_transport.background import BackgroundTask
 from claude_transport.backoff import Backoff
 from claude_transport.errors import (
     AuthenticationError,
@@ -37,6 +36,8 @@ from claude_transport.errors import (
     ProtocolError,
 )
 from claude_transport.loggers import logger_for
+from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.current import Wakeup
 from claude_transport.printable import last_lines, printable, redacted_tail
 from claude_transport.protocol.link import (
     CLOSED_BY_SERVER,
@@ -62,7 +63,6 @@ from claude_transport.protocol.link import (
 )
 from claude_transport.protocol.redaction import redactor_knowing
 from claude_transport.streams.address import StreamAttribute
-from claude_transport.streams.inflow import Wakeup
 from claude_transport.streams.room import MOST_READ_BYTES
 
 logger: logging.Logger = logger_for(__name__)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
-from claude_transport.background import asyncio_loop_here
+from claude_transport.loops.current import asyncio_loop_here
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop

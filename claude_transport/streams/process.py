@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import anyio
 import anyio.lowlevel
 
-from claude_transport.background import BackgroundTask
 from claude_transport.errors import (
     ClaudeTransportError,
     CLINotFoundError,
@@ -29,12 +28,14 @@ from claude_transport.errors import (
     WorkingDirectoryError,
     WrongLibcError,
 )
+from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.current import Flag
 from claude_transport.printable import last_lines, redacted_tail
 from claude_transport.protocol.redaction import redactor_knowing
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.at_once import ClosesInATask, FactsAtOnce, OpensAtOnce, Pourable, SendsAtOnce
 from claude_transport.streams.guard import MARK_VARIABLE, SPARED_VARIABLE, SafePopen, guard, new_mark
-from claude_transport.streams.inflow import Flag, Pace
+from claude_transport.streams.inflow import Pace
 from claude_transport.streams.reaping import Child, ExitStatus, StderrTail, end_unowned
 from claude_transport.streams.sweeping import sweeper
 

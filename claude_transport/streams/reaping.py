@@ -31,15 +31,16 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from claude_transport.background import BackgroundTask, HostLoop, clock_here
 from claude_transport.errors import UsageError
 from claude_transport.loggers import logger_for
+from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.current import Flag, HostLoop, clock_here
+from claude_transport.loops.descriptors import FileWatch, LoopEnd
 from claude_transport.streams.guard import descendants, guard, kill_marked
-from claude_transport.streams.inflow import Flag, Inflow
+from claude_transport.streams.inflow import Inflow
 from claude_transport.streams.room import PipeRoom
 from claude_transport.streams.schedule import Countdown, set_or_seen
 from claude_transport.streams.sweeping import Sweep, sweeper
-from claude_transport.streams.watching import FileWatch, LoopEnd
 
 logger: logging.Logger = logger_for(__name__)
 

@@ -21,8 +21,9 @@ from typing import Final
 import anyio
 import anyio.lowlevel
 
-from claude_transport.background import BackgroundTask, HostLoop
 from claude_transport.loggers import logger_for
+from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.current import HostLoop
 
 if sys.platform == "linux":
     import fcntl

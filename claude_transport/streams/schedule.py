@@ -11,7 +11,7 @@ from collections.abc import Callable
 import anyio
 import msgspec
 
-from claude_transport.streams.inflow import Flag
+from claude_transport.loops.current import Flag
 
 _GRACE_SHARE = 0.6
 """The part of the closing time in which a child may exit by itself. Three quarters of the rest follow SIGTERM, one quarter SIGKILL."""

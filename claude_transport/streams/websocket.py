@@ -23,7 +23,6 @@ import anyio.lowlevel
 import msgspec
 from anyio.abc import ByteStream, ByteStreamConnectable
 
-from claude_transport.background import BackgroundTask
 from claude_transport.errors import (
     AuthenticationError,
     ClaudeTransportError,
@@ -36,6 +35,7 @@ from claude_transport.errors import (
     without_secrets,
 )
 from claude_transport.loggers import logger_for
+from claude_transport.loops.background import BackgroundTask
 from claude_transport.printable import redacted_head
 from claude_transport.secret_forms import SECRET, find_secrets
 from claude_transport.streams.address import Address, StreamAttribute, parse_address

@@ -26,12 +26,12 @@ import anyio
 import anyio.abc
 import anyio.lowlevel
 
-from claude_transport.background import BackgroundTask, HostLoop, asyncio_loop_here, clock_here
 from claude_transport.errors import ConfigurationError, SpawnError
 from claude_transport.jobs import Job
 from claude_transport.launch import windows
 from claude_transport.loggers import logger_for
-from claude_transport.streams.inflow import Flag, Wakeup
+from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.current import Flag, HostLoop, Wakeup, asyncio_loop_here, clock_here
 from claude_transport.streams.reaping import DRAIN_GRACE, ENDED_DRAIN_GRACE, OVERTIME, ExitStatus, StderrTail
 from claude_transport.streams.room import READ_BYTES
 from claude_transport.streams.schedule import Countdown, set_or_seen

@@ -17,9 +17,10 @@ import anyio.lowlevel
 import msgspec
 from anyio.abc import Listener, SocketAttribute, SocketStream
 
-from claude_transport.background import BackgroundTask, HostLoop
-from claude_transport.client.loop_thread import LoopThread, refuse_in_a_loop
 from claude_transport.errors import ConfigurationError, UsageError
+from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.current import HostLoop
+from claude_transport.loops.threads import LoopThread, refuse_in_a_loop
 from claude_transport.protocol.expectation import ExpectationFailed
 from claude_transport.testing.replies import ErrorReply, MessageReply, RawReply, Reply, encode_event, error, text
 from claude_transport.testing.standing import Standing

@@ -24,12 +24,13 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from claude_transport.background import BackgroundTask, HostLoop
 from claude_transport.backoff import Backoff, RetryPolicy
 from claude_transport.errors import ClaudeTransportError, CLIConnectionError, ConfigurationError, OutcomeUncertain, SessionInUse
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.launch.settings import load_settings, to_json
 from claude_transport.loggers import logger_for
+from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.current import HostLoop, Wakeup
 from claude_transport.printable import printable
 from claude_transport.protocol.framing import OversizedLine
 from claude_transport.session_store import SessionKey, SessionStore, SessionStoreEntry, SharedSessionStore, has_method
@@ -45,7 +46,6 @@ from claude_transport.sessions.materialising import (
 from claude_transport.sessions.reading import Line, lines_of, open_regular, parse
 from claude_transport.sessions.store_entries import decode_entries, not_stored, uuid_of
 from claude_transport.sessions.store_keys import key_of_transcript
-from claude_transport.streams.inflow import Wakeup
 
 logger: logging.Logger = logger_for(__name__)
 

@@ -17,7 +17,6 @@ import anyio.lowlevel
 import msgspec
 from anyio.abc import ByteStream, ByteStreamConnectable
 
-from claude_transport.background import BackgroundTask
 from claude_transport.errors import (
     Busy,
     ClaudeTransportError,
@@ -32,12 +31,14 @@ from claude_transport.errors import (
     UsageError,
 )
 from claude_transport.loggers import logger_for
+from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.current import FairLock
 from claude_transport.protocol.codec import LineDecoder, decode_message
 from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineBlock, LineFramer, OversizedLine
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.at_once import ClosesInATask, FactsAtOnce, OpensAtOnce, Pourable, SendsAtOnce
-from claude_transport.streams.inflow import Pace, Turnstile
+from claude_transport.streams.inflow import Pace
 from claude_transport.streams.room import MOST_READ_BYTES
 from claude_transport.transport import (
     HURRIED_CLOSE,
@@ -160,9 +161,9 @@ class StreamTransport(Transport):
         self._after_close: Callable[[], Awaitable[object]] | None = None  # what it closes after the stream
         self._pending: deque[bytes] | None = None  # lines that `read_messages()` has read and not handed out yet
         self._failures = FailureCount(type(self).__name__)
-        self._connect_lock = Turnstile()
+        self._connect_lock = FairLock()
         self._connecting: anyio.CancelScope | None = None
-        self._write_lock = Turnstile()
+        self._write_lock = FairLock()
         self._pace = Pace()
         self._reading = False
         self._input_ended = False

@@ -11,7 +11,6 @@ from typing import Any, Self
 
 import anyio
 
-from claude_transport.background import BackgroundTask
 from claude_transport.errors import (
     Busy,
     ClaudeTransportError,
@@ -23,6 +22,7 @@ from claude_transport.errors import (
     UsageError,
 )
 from claude_transport.loggers import logger_for
+from claude_transport.loops.background import BackgroundTask
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.control import ControlResponse
 from claude_transport.protocol.envelope import encode_line

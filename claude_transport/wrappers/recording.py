@@ -20,9 +20,9 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from claude_transport.background import HostLoop
 from claude_transport.errors import ClaudeTransportError, ConfigurationError, TransportClosed, UsageError
 from claude_transport.loggers import logger_for
+from claude_transport.loops.current import HostLoop
 from claude_transport.printable import printable
 from claude_transport.protocol.envelope import encode_line
 from claude_transport.protocol.fragments import FragmentRedactor

@@ -22,8 +22,8 @@ import pytest
 
 import claude_transport as ct
 from claude_transport.client import SyncQuery, SyncTurn, Turn
-from claude_transport.client.loop_thread import LoopThread
 from claude_transport.codex import CodexSession, CodexThread, CodexTurn, SyncCodexSession, SyncCodexThread, SyncCodexTurn
+from claude_transport.loops.threads import LoopThread
 from claude_transport.testing import FakeClaude, FakeCodex, Scenario, ScriptedTurn, steps
 
 PATIENCE = 30.0

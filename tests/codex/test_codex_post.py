@@ -12,7 +12,7 @@ import pytest
 from claude_transport.codex.messages import CodexNotification, decode_message
 from claude_transport.codex.post import Mailbox, Post
 from claude_transport.errors import ConnectionLost
-from claude_transport.streams.inflow import Flag
+from claude_transport.loops.current import Flag
 
 
 def said(method: str, name: str, *, turn: str = "U", size: int = 1000) -> CodexNotification:

@@ -12,7 +12,7 @@ import anyio.lowlevel
 from mutants import LEAKS, Good, breaks
 
 import claude_transport as ct
-from claude_transport.background import BackgroundTask
+from claude_transport.loops.background import BackgroundTask
 
 
 @breaks("end.half-close")

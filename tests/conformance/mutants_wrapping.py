@@ -11,7 +11,7 @@ import msgspec
 from mutants import breaks_wrapping
 
 import claude_transport as ct
-from claude_transport.background import BackgroundTask
+from claude_transport.loops.background import BackgroundTask
 from claude_transport.transports import AtOnce, Client, Confidential, SessionTerms, Storage
 from claude_transport.wrappers import LineWrapper, peek
 

@@ -11,7 +11,7 @@ from anyio.abc import ByteStream
 from mutants import EXAMPLE, LEAKS, Good, breaks, breaks_streaming
 
 import claude_transport as ct
-from claude_transport.background import BackgroundTask
+from claude_transport.loops.background import BackgroundTask
 
 
 @breaks("connect.not-ready-before")

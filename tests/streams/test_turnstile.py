@@ -6,11 +6,11 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from claude_transport.streams.inflow import Turnstile
+from claude_transport.loops.current import FairLock
 
 
 async def test_a_free_one_lets_through_without_a_checkpoint() -> None:
-    turnstile = Turnstile()
+    turnstile = FairLock()
     with anyio.CancelScope() as scope:
         scope.cancel()
         async with turnstile:
@@ -20,7 +20,7 @@ async def test_a_free_one_lets_through_without_a_checkpoint() -> None:
 
 
 async def test_tasks_pass_in_the_order_of_their_coming_and_never_two_at_once() -> None:
-    turnstile, order, inside = Turnstile(), list[int](), 0
+    turnstile, order, inside = FairLock(), list[int](), 0
 
     async def pass_through(number: int) -> None:
         nonlocal inside
@@ -47,7 +47,7 @@ async def test_tasks_pass_in_the_order_of_their_coming_and_never_two_at_once() -
 
 @pytest.mark.parametrize("is_handed_over", [False, True])
 async def test_a_cancelled_task_lets_the_next_one_through(is_handed_over: bool) -> None:
-    turnstile, passed = Turnstile(), list[str]()
+    turnstile, passed = FairLock(), list[str]()
 
     async def wait(name: str, scope: anyio.CancelScope) -> None:
         with scope:
@@ -71,7 +71,7 @@ async def test_a_cancelled_task_lets_the_next_one_through(is_handed_over: bool) 
 
 
 async def test_an_error_inside_frees_it() -> None:
-    turnstile = Turnstile()
+    turnstile = FairLock()
     with pytest.raises(ValueError, match="inside"):
         async with turnstile:
             raise ValueError("inside")

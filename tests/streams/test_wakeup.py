@@ -6,7 +6,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from claude_transport.streams.inflow import Wakeup
+from claude_transport.loops.current import Wakeup
 
 PATIENCE = 30.0
 

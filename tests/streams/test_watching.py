@@ -12,8 +12,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from claude_transport.streams.inflow import Flag, Lookout
-from claude_transport.streams.watching import FileWatch, LoopEnd
+from claude_transport.loops.current import Flag
+from claude_transport.loops.descriptors import DescriptorWatcher, FileWatch, LoopEnd
 
 place: contextvars.ContextVar[str] = contextvars.ContextVar("place", default="nowhere")
 
@@ -65,19 +65,19 @@ async def test_a_task_waits_where_the_loop_cannot_call_back(
 
     if anyio_backend_name == "asyncio":
         monkeypatch.setattr(asyncio.get_running_loop(), "add_reader", cannot)
-    monkeypatch.setattr(Lookout, "here", lambda: None)
+    monkeypatch.setattr(DescriptorWatcher, "here", lambda: None)
     await reads(pipe)
 
 
-@pytest.mark.parametrize("has_lookout", [True, False])
+@pytest.mark.parametrize("has_watcher", [True, False])
 @pytest.mark.parametrize("is_released", [False, True])
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_the_end_of_the_loop_is_told_once_unless_it_was_released(
-    backend: str, is_released: bool, has_lookout: bool, monkeypatch: pytest.MonkeyPatch
+    backend: str, is_released: bool, has_watcher: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
-    if not has_lookout:
-        monkeypatch.setattr(Lookout, "here", lambda: None)
+    if not has_watcher:
+        monkeypatch.setattr(DescriptorWatcher, "here", lambda: None)
 
     async def main() -> None:
         end = LoopEnd(lambda: told.append("over"), name="the end")

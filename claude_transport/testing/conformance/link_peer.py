@@ -9,6 +9,7 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import ByteStream
 
+from claude_transport.loops.current import Wakeup
 from claude_transport.protocol.link import (
     LINK_VERSION,
     Bye,
@@ -22,7 +23,6 @@ from claude_transport.protocol.link import (
     decode_frame,
     encode_frame,
 )
-from claude_transport.streams.inflow import Wakeup
 from claude_transport.streams.link import LinkCarrier, LinkInbox
 from claude_transport.testing.conformance.subject import Peer
 

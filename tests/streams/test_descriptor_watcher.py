@@ -1,4 +1,4 @@
-"""`Lookout`: on trio, one task for any number of pipes. trio only."""
+"""`DescriptorWatcher`: on trio, one task for any number of pipes. trio only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import anyio.to_thread
 import pytest
 import trio
 
-from claude_transport.streams.inflow import Inflow, Lookout
+from claude_transport.loops.descriptors import DescriptorWatcher
+from claude_transport.streams.inflow import Inflow
 from tests.virtual_time import jumping_backends
 
 pytestmark = pytest.mark.parametrize("anyio_backend", [backend for backend in jumping_backends() if backend.id == "trio"])
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.parametrize("anyio_backend", [backend for backend in ju
 PATIENCE = 30.0
 
 LINGER = 0.25
-"""Seconds, of a clock that jumps, for which a lookout stays without anything to watch."""
+"""Seconds, of a clock that jumps, for which a watcher stays without anything to watch."""
 
 
 class Pipe:
@@ -51,10 +52,10 @@ def pipes() -> Iterator[list[Pipe]]:
         os.close(pipe.into)
 
 
-def here() -> Lookout:
-    lookout = Lookout.here()
-    assert lookout is not None
-    return lookout
+def here() -> DescriptorWatcher:
+    watcher = DescriptorWatcher.here()
+    assert watcher is not None
+    return watcher
 
 
 def add(pipe: Pipe) -> None:
@@ -99,7 +100,7 @@ async def test_one_task_looks_out_for_all_and_ends_a_moment_after_the_last(pipes
     assert open_files() == before
 
 
-async def test_watches_that_follow_each_other_share_a_lookout(pipes: list[Pipe]) -> None:
+async def test_watches_that_follow_each_other_share_a_watcher(pipes: list[Pipe]) -> None:
     started: list[str] = []
 
     class Instrument(trio.abc.Instrument):
@@ -120,7 +121,7 @@ async def test_watches_that_follow_each_other_share_a_lookout(pipes: list[Pipe])
     assert open_files() == before
 
 
-async def test_a_lookout_in_use_when_its_time_is_over_goes_on(pipes: list[Pipe]) -> None:
+async def test_a_watcher_in_use_when_its_time_is_over_goes_on(pipes: list[Pipe]) -> None:
     add(pipes[0])
     here().remove_reader(pipes[0].out)
     await trio.sleep(0.5 * LINGER)
@@ -143,16 +144,16 @@ async def test_it_can_begin_again(pipes: list[Pipe]) -> None:
 
 
 async def test_who_was_removed_by_another_in_the_same_moment_is_not_called(pipes: list[Pipe]) -> None:
-    lookout, called = here(), list[int]()
+    watcher, called = here(), list[int]()
 
     def remove_all() -> None:
         called.append(1)
         for pipe in pipes:
-            lookout.remove_reader(pipe.out)
+            watcher.remove_reader(pipe.out)
 
     for pipe in pipes:
         os.write(pipe.into, b"word")
-        lookout.add_reader(pipe.out, remove_all, pipe.note_lost)
+        watcher.add_reader(pipe.out, remove_all, pipe.note_lost)
     await trio.testing.wait_all_tasks_blocked()
     assert len(called) == 1
 
@@ -202,12 +203,12 @@ async def test_a_callback_that_fails_is_logged_and_lost_and_the_others_are_calle
 
 
 def test_at_the_end_of_the_run_everybody_is_told(pipes: list[Pipe], anyio_backend: str) -> None:
-    late: list[Lookout | None] = []
+    late: list[DescriptorWatcher | None] = []
 
     class Last(Pipe):
         def note_lost(self) -> None:
             super().note_lost()
-            late.append(Lookout.here())
+            late.append(DescriptorWatcher.here())
 
     last = Last()
 
@@ -247,7 +248,7 @@ def test_who_still_reads_when_the_run_ends_reads_on(pipes: list[Pipe], anyio_bac
         try:
             await trio.sleep_forever()
         finally:
-            for _ in range(10):  # until the lookout is gone
+            for _ in range(10):  # until the watcher is gone
                 await trio.lowlevel.cancel_shielded_checkpoint()
             os.write(pipe.into, b"two")
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import _thread
 import contextvars
 import logging
-import sys
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
@@ -19,108 +18,15 @@ import anyio.lowlevel
 from anyio.abc import TaskGroup
 
 from claude_transport.loggers import logger_for
+from claude_transport.loops.current import running_asyncio_loop, trio_here
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop, Task
+    from asyncio import Task
 
 
 logger: logging.Logger = logger_for(__name__)
 
 _running: set[Task[None]] = set()  # asyncio keeps only weak references to its tasks
-
-
-_trio: Any = None
-"""The trio module, once this module was called in a run of it."""
-
-
-def trio_here() -> Any:
-    """Return the trio module when the caller runs under trio, else None."""
-    global _trio
-    if _trio is not None:
-        return _trio if _trio.lowlevel.in_trio_run() else None
-    # Not imported at all, or only partly by another thread, it is not running.
-    in_trio_run = getattr(sys.modules.get("trio.lowlevel"), "in_trio_run", None)
-    if in_trio_run is None or not in_trio_run():
-        return None
-    _trio = sys.modules["trio"]
-    return _trio
-
-
-def _asyncio_loop() -> AbstractEventLoop:
-    """Return the running asyncio loop. Raises `RuntimeError` when there is none."""
-    # asyncio is not imported here: this would cost a fifth of this package's import time, and raise in finalisers at exit.
-    # As with trio, another thread may have imported only a part of it.
-    get_running_loop = getattr(sys.modules.get("asyncio"), "get_running_loop", None)
-    if get_running_loop is None:
-        raise RuntimeError("no event loop is running: asyncio is not imported")
-    loop: AbstractEventLoop = get_running_loop()
-    return loop
-
-
-def asyncio_loop_here() -> AbstractEventLoop | None:
-    """Return the asyncio loop in which the caller runs; None under trio. Raises `RuntimeError` outside of any event loop."""
-    return _asyncio_loop() if trio_here() is None else None
-
-
-def is_being_cancelled_here() -> bool:
-    """Return True when `Task.cancel()` of asyncio was called for the current task. No cancel scope knows about that."""
-    if trio_here() is not None:
-        return False
-    task = sys.modules["asyncio"].current_task()
-    return task is not None and task.cancelling() > 0
-
-
-def is_stopped_here() -> bool:
-    """Return True when the next wait of the current task would be cancelled: by a scope, by a deadline that has passed, or by asyncio."""
-    return anyio.current_effective_deadline() <= anyio.current_time() or is_being_cancelled_here()
-
-
-def clock_here() -> Callable[[], float]:
-    """Return the clock of the running event loop: the function behind `anyio.current_time()`. Keeping it saves a lookup for every
-    message.
-    """
-    loop = asyncio_loop_here()
-    clock: Callable[[], float] = trio_here().current_time if loop is None else loop.time
-    return clock
-
-
-class HostLoop:
-    """The event loop in which an object was made, for use from a finaliser, another thread or another loop."""
-
-    __slots__ = ("_asyncio_loop", "_running_loop", "_trio_token")
-
-    def __init__(self) -> None:
-        """Remember the running loop. Raises `RuntimeError` when there is none."""
-        trio = trio_here()
-        self._trio_token = None if trio is None else trio.lowlevel.current_trio_token()
-        self._asyncio_loop = None if trio is not None else _asyncio_loop()
-        self._running_loop: Callable[[], object] = bool if trio is not None else sys.modules["asyncio"]._get_running_loop  # noqa: SLF001
-
-    @property
-    def is_current(self) -> bool:
-        """True when the caller runs inside this loop."""
-        # As `trio_here()` and `_asyncio_loop()`, without their calls: this is asked for each message that is waited for.
-        lowlevel = sys.modules.get("trio.lowlevel")
-        if lowlevel is not None and getattr(lowlevel, "in_trio_run", bool)():
-            return self._trio_token is not None and lowlevel.current_trio_token() is self._trio_token
-        return self._asyncio_loop is not None and self._running_loop() is self._asyncio_loop
-
-    @property
-    def is_paused(self) -> bool:
-        """True for an asyncio loop that is not running, but not closed either: work scheduled there may wait for ever."""
-        loop = self._asyncio_loop
-        return loop is not None and not loop.is_running() and not loop.is_closed()
-
-    def call_soon(self, func: Callable[[], object]) -> bool:
-        """Call `func` in the loop, from any thread. Returns False when the loop has ended."""
-        try:
-            if self._trio_token is not None:
-                self._trio_token.run_sync_soon(func)
-            elif self._asyncio_loop is not None:
-                self._asyncio_loop.call_soon_threadsafe(func)
-        except RuntimeError:  # the loop is closed (trio's RunFinishedError is a RuntimeError, too)
-            return False
-        return True
 
 
 class _Unstarted(Coroutine[Any, Any, Any]):
@@ -209,7 +115,7 @@ class BackgroundTask:
         if trio is not None:
             trio.lowlevel.spawn_system_task(task._run, name=name, context=contextvars.copy_context())
         else:
-            handle = _asyncio_loop().create_task(task._run(), name=name)
+            handle = running_asyncio_loop().create_task(task._run(), name=name)
             _running.add(handle)
             handle.add_done_callback(task._done)
         return task

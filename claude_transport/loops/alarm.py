@@ -14,8 +14,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from claude_transport.background import asyncio_loop_here, trio_here
 from claude_transport.loggers import logger_for
+from claude_transport.loops.current import asyncio_loop_here, trio_here
 
 if TYPE_CHECKING:
     from asyncio import TimerHandle

@@ -15,8 +15,9 @@ from typing import Any, Final, Generic, Literal, Protocol, Self, TypeVar, cast
 
 import anyio
 
-from claude_transport.background import BackgroundTask, HostLoop
 from claude_transport.errors import ConfigurationError, TransportClosed, UsageError
+from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.current import HostLoop
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
