@@ -27,7 +27,6 @@ from claude_transport.client.questions import Allow as Allow
 from claude_transport.client.questions import Deny as Deny
 from claude_transport.client.questions import HookMatcher as HookMatcher
 from claude_transport.client.reports import CloseReport as CloseReport
-from claude_transport.exchange.outcomes import InterruptOutcome as InterruptOutcome
 from claude_transport.client.storage import Turn as Turn
 from claude_transport.completion.call import complete as complete
 from claude_transport.completion.call import stream as stream
@@ -67,6 +66,7 @@ from claude_transport.errors import StructuredOutputMissing as StructuredOutputM
 from claude_transport.errors import TransportClosed as TransportClosed
 from claude_transport.errors import TruncatedStream as TruncatedStream
 from claude_transport.errors import UsageError as UsageError
+from claude_transport.exchange.outcomes import InterruptOutcome as InterruptOutcome
 from claude_transport.gateway.gateway import Gateway as Gateway
 from claude_transport.gateway.serving import serve as serve
 from claude_transport.jsonrpc import JSONRPCPeer as JSONRPCPeer

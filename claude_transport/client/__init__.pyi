@@ -12,7 +12,6 @@ from claude_transport.client.questions import CallbackContext as CallbackContext
 from claude_transport.client.questions import Deny as Deny
 from claude_transport.client.questions import HookMatcher as HookMatcher
 from claude_transport.client.reports import CloseReport as CloseReport
-from claude_transport.exchange.outcomes import InterruptOutcome as InterruptOutcome
 from claude_transport.client.reports import ResumePoint as ResumePoint
 from claude_transport.client.storage import Turn as Turn
 from claude_transport.client.tools import SdkMcpServer as SdkMcpServer
@@ -21,6 +20,7 @@ from claude_transport.client.tools import create_sdk_mcp_server as create_sdk_mc
 from claude_transport.client.tools import tool as tool
 from claude_transport.client.watchdog import StallEvent as StallEvent
 from claude_transport.client.watchdog import Watchdog as Watchdog
+from claude_transport.exchange.outcomes import InterruptOutcome as InterruptOutcome
 
 __all__ = [
     "Allow",

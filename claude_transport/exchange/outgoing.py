@@ -58,8 +58,9 @@ class Delivery:
         if not self.done.is_set():
             self.error = error
             self.done.set()
-            if error is not None and self._on_error is not None:
-                self._on_error(error)
+            on_error, self._on_error = self._on_error, None  # it may hold what holds this delivery
+            if error is not None and on_error is not None:
+                on_error(error)
 
 
 class PassingLines:
