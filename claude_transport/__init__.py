@@ -89,9 +89,9 @@ _load, __dir__, __all__ = lazy_names(
         "observing",
         "one_shot",
         "pool",
-        "schema",
         "testing",
         "transports",
+        "wire",
         "wrappers",
     ),
 )

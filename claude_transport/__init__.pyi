@@ -17,9 +17,9 @@ from claude_transport import messages as messages
 from claude_transport import observing as observing
 from claude_transport import one_shot as one_shot
 from claude_transport import pool as pool
-from claude_transport import schema as schema
 from claude_transport import testing as testing
 from claude_transport import transports as transports
+from claude_transport import wire as wire
 from claude_transport import wrappers as wrappers
 from claude_transport.backoff import RetryPolicy as RetryPolicy
 from claude_transport.client.query import Query as Query

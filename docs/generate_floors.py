@@ -42,7 +42,7 @@ WORDS: Mapping[str, str] = {
     "transport": "the contract, clause by clause",
     "messages": "their names",
     "hooks": "their names",
-    "schema": "of the wire",
+    "wire": "schemas, checks",
     "sessions": "stored ones",
     "control": "their names",
     "loops": "tasks, alarms, waits",

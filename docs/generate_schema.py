@@ -1,6 +1,6 @@
 """Write the JSON Schemas of the wire from the classes of its messages: `python docs/generate_schema.py`.
 
-Each range of CLI versions has two documents in claude_transport/schema/wire, one for each direction. They are committed, because
+Each range of CLI versions has two documents in claude_transport/wire/schemas, one for each direction. They are committed, because
 programs in any language read them, and a test compares them with what is rendered here.
 
 Types and names come from the classes in claude_transport/protocol, and those of a host's requests from docs/wire_tables.py. A field is
@@ -41,7 +41,7 @@ from wire_tables import Optional
 
 __all__ = ["DOCUMENTS", "main", "render"]
 
-DOCUMENTS = Path(__file__).parent.parent / "claude_transport" / "schema" / "wire"
+DOCUMENTS = Path(__file__).parent.parent / "claude_transport" / "wire" / "schemas"
 TESTS = Path(__file__).parent.parent / "tests"
 RECORDINGS = TESTS / "recordings"
 

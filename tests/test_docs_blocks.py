@@ -32,7 +32,7 @@ from claude_transport.testing.conformance import media
 PROJECT = Path(__file__).parent.parent
 LANGUAGES = frozenset({"python", "bash", "sh", "shell", "console", "toml", "yaml", "json"})
 OTHER_FENCES = frozenset({"text", "js"})
-"""What a program prints, and what tests/schema/test_ajv.py does in JavaScript. Directives begin with a brace, and include files that other
+"""What a program prints, and what tests/wire/test_ajv.py does in JavaScript. Directives begin with a brace, and include files that other
 tests run.
 """
 

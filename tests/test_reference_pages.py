@@ -36,7 +36,7 @@ HELD = {
     "program": "app/test_program_page_fields.py",
     "protocol": "protocol/test_protocol_page.py",
     "proven-on-the-real-cli": "test_proven_page.py",
-    "schema": "schema/test_wire_schemas.py",
+    "schema": "wire/test_wire_schemas.py",
     "sessions": "sessions/test_differences_page.py",
     "pythons": "test_release.py",
     "windows": "test_windows_page.py",

@@ -21,8 +21,8 @@ from claude_transport.inspection.scene import plural
 from claude_transport.launch.discovery import ask_cli_version, find_cli
 from claude_transport.protocol.dialect import Dialect, find_dialect
 from claude_transport.protocol.tape import Tape, without_withdrawn
-from claude_transport.schema.check import WireCheck, WireFinding, find_cli_version
-from claude_transport.schema.documents import WireDirection, read_document, wire_range
+from claude_transport.wire.check import WireCheck, WireFinding, find_cli_version
+from claude_transport.wire.documents import WireDirection, read_document, wire_range
 
 Line = tuple[WireDirection, bytes]
 

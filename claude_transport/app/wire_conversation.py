@@ -21,10 +21,10 @@ from claude_transport.launch.features import supports
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.protocol.control import encode_control_request, encode_control_success, encode_user_message
 from claude_transport.protocol.hooks import HookEvent
-from claude_transport.schema.documents import WireDirection, wire_schema
 from claude_transport.testing import FakeMessagesAPI, replies
 from claude_transport.transport import Client
 from claude_transport.transports.subprocess import SubprocessTransport
+from claude_transport.wire.documents import WireDirection, schema_on_tape
 
 Line = tuple[WireDirection, bytes]
 
@@ -185,7 +185,7 @@ class WireConversation:
 
     def _requests_without_fields(self) -> list[str]:
         """Return the requests that can be asked without a field, which the schema knows."""
-        definitions: Mapping[str, Any] = wire_schema("in", cli_version=self._version)["$defs"]
+        definitions: Mapping[str, Any] = schema_on_tape("in", cli_version=self._version)["$defs"]
         named = {name.partition(".")[2]: each for name, each in definitions.items() if name.startswith("request.")}
         return [name for name, each in named.items() if each["required"] == ["subtype"] and name not in _NOT_ASKED and self._has(name)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claude_transport.schema import WireCheck
+from claude_transport.wire import WireCheck
 
 LINES = (
     b'{"type": "command_lifecycle", "command_uuid": "u", "state": "started", "mood": "glad"}',

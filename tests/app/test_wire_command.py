@@ -12,8 +12,9 @@ from program_process import Program
 
 from claude_transport.app.main import main
 from claude_transport.protocol.tape import Tape, TapeHeader, TapeRecord
-from claude_transport.schema import WIRE_RANGES, wire_schema
 from claude_transport.testing import FakeClaude, Scenario
+from claude_transport.wire import WIRE_RANGES
+from claude_transport.wire.documents import schema_on_tape
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
 PLAIN = RECORDINGS / "01_oneshot_stdin_eof.ndjson"
@@ -73,7 +74,7 @@ def test_the_schemas_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     for start in WIRE_RANGES:
         for direction in ("in", "out"):
             assert main(["wire", "schema", "--direction", direction, "--cli-version", start]) == 0
-            assert json.loads(capsys.readouterr().out) == wire_schema(direction, cli_version=start)  # type: ignore[arg-type]
+            assert json.loads(capsys.readouterr().out) == schema_on_tape(direction, cli_version=start)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -33,18 +33,23 @@ def wire_range(cli_version: str | None) -> str:
     return starts[-1] if starts else WIRE_RANGES[0]
 
 
-def wire_schema(direction: WireDirection, *, cli_version: str | None = None) -> dict[str, Any]:
+def schema(direction: Literal["received", "sent"] = "received", *, cli_version: str | None = None) -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of the lines of one direction, as a new dict.
 
     Args:
-        direction: `out` for what the CLI says, `in` for what a host says.
+        direction: `received` for what a host gets from the CLI, `sent` for what it says to the CLI.
         cli_version: the version of the CLI; None means the newest.
 
     Raises:
         UsageError: `direction` or `cli_version` is not valid.
     """
-    if direction not in ("in", "out"):
-        raise UsageError(f"direction is 'in' or 'out', not {direction!r}")
+    if direction not in ("received", "sent"):
+        raise UsageError(f"direction is 'received' or 'sent', not {direction!r}")
+    return schema_on_tape("out" if direction == "received" else "in", cli_version=cli_version)
+
+
+def schema_on_tape(direction: WireDirection, *, cli_version: str | None = None) -> dict[str, Any]:
+    """Return the same for a direction as tapes name it."""
     document: dict[str, Any] = msgspec.json.decode(read_document(wire_range(cli_version), direction))
     return document
 
@@ -52,4 +57,4 @@ def wire_schema(direction: WireDirection, *, cli_version: str | None = None) -> 
 @cache
 def read_document(start: str, direction: WireDirection) -> bytes:
     """Return the text of one document of the package."""
-    return resources.files("claude_transport.schema").joinpath("wire", start, f"{direction}.json").read_bytes()
+    return resources.files("claude_transport.wire").joinpath("schemas", start, f"{direction}.json").read_bytes()

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from loading import load_generator
 
+from claude_transport import wire
 from claude_transport.client.controls import Asking, Controls
 from claude_transport.client.query import Query
 from claude_transport.errors import UsageError
@@ -21,8 +22,9 @@ from claude_transport.launch.features import NEWEST_CLI, OLDEST_CLI, parse_versi
 from claude_transport.launch.payloads import INITIALIZE_FIELDS, PAYLOADS
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.messages import SYSTEM_SUBTYPES
-from claude_transport.schema import WIRE_RANGES, wire_range, wire_schema
-from claude_transport.schema.walk import KEYWORDS
+from claude_transport.wire import WIRE_RANGES, wire_range
+from claude_transport.wire.documents import schema_on_tape
+from claude_transport.wire.walk import KEYWORDS
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +51,7 @@ def test_each_range_has_a_document_for_each_direction(generator: Any) -> None:
     assert [*generator.render()] == [f"{start}/{direction}.json" for start in WIRE_RANGES for direction in ("out", "in")]
     for start in WIRE_RANGES:
         for direction in ("in", "out"):
-            document = wire_schema(direction, cli_version=start)
+            document = schema_on_tape(direction, cli_version=start)
             assert (document["$id"], document["$schema"]) == (
                 f"urn:claude-transport:wire:{start}:{direction}",
                 "https://json-schema.org/draft/2020-12/schema",
@@ -82,13 +84,13 @@ def test_a_version_belongs_to_the_range_that_begins_last_before_it(version: str 
 def test_a_version_or_direction_that_is_none_is_refused() -> None:
     with pytest.raises(UsageError, match="'newest' is not a version of claude"):
         wire_range("newest")
-    with pytest.raises(UsageError, match="direction is 'in' or 'out', not 'both'"):
-        wire_schema("both")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="direction is 'received' or 'sent', not 'both'"):
+        wire.schema("both")  # type: ignore[arg-type]
 
 
 def test_a_schema_is_the_callers_own() -> None:
-    wire_schema("out")["$defs"].clear()
-    assert wire_schema("out")["$defs"]
+    wire.schema("received")["$defs"].clear()
+    assert wire.schema("received")["$defs"]
 
 
 def test_the_page_links_every_document_in_the_row_of_its_range() -> None:
@@ -96,8 +98,8 @@ def test_the_page_links_every_document_in_the_row_of_its_range() -> None:
     rows = re.findall(r"^\| (2\.1\.\d+) (?:to (2\.1\.\d+)|and newer) \| (.*) \| (.*) \|$", page, re.MULTILINE)
     assert [row[0] for row in rows] == [*reversed(WIRE_RANGES)]
     for start, last, out, host in rows:
-        assert f"<../../claude_transport/schema/wire/{start}/out.json>" in out
-        assert f"<../../claude_transport/schema/wire/{start}/in.json>" in host
+        assert f"<../../claude_transport/wire/schemas/{start}/out.json>" in out
+        assert f"<../../claude_transport/wire/schemas/{start}/in.json>" in host
         assert not last or wire_range(last) == start
     for last, start in zip([row[1] for row in rows[1:]], [row[0] for row in rows], strict=False):
         following = f"2.1.{(parse_version(last) or (0, 0, 0))[2] + 1}"
@@ -110,7 +112,7 @@ def test_the_page_links_every_document_in_the_row_of_its_range() -> None:
 def test_nothing_in_a_schema_forbids_what_it_does_not_know() -> None:
     for start in WIRE_RANGES:
         for direction in ("in", "out"):
-            for schema in parts_of(wire_schema(direction, cli_version=start)):
+            for schema in parts_of(schema_on_tape(direction, cli_version=start)):
                 assert schema.keys() <= KEYWORDS
                 assert schema.get("additionalProperties") is not False
 
@@ -129,7 +131,7 @@ def tags(choices: list[dict[str, Any]]) -> set[str]:
 
 
 def test_every_message_that_the_library_decodes_is_in_the_schema_of_its_direction() -> None:
-    out, host = wire_schema("out"), wire_schema("in")
+    out, host = wire.schema("received"), wire.schema("sent")
     known = tags(out["allOf"]) | tags(host["allOf"])
     assert [name for name in known if type(decode_message(json.dumps({"type": name}).encode())).__name__ == "UnknownMessage"] == []
     assert tags(out["$defs"]["SystemMessage"]["allOf"]) == set(SYSTEM_SUBTYPES)
@@ -138,28 +140,28 @@ def test_every_message_that_the_library_decodes_is_in_the_schema_of_its_directio
 
 
 def test_a_field_is_required_where_every_cli_of_the_range_sends_it() -> None:
-    required = {start: wire_schema("out", cli_version=start)["$defs"]["InitMessage"]["required"] for start in WIRE_RANGES}
+    required = {start: wire.schema("received", cli_version=start)["$defs"]["InitMessage"]["required"] for start in WIRE_RANGES}
     assert all({"type", "tools", "model", "permissionMode"} <= set(names) for names in required.values())
     assert [start for start, names in required.items() if "capabilities" in names] == ["2.1.257", "2.1.275", "2.1.330"]
-    result = wire_schema("out")["$defs"]["ResultMessage"]
+    result = wire.schema("received")["$defs"]["ResultMessage"]
     assert {"is_error", "subtype", "usage"} <= set(result["required"])
     assert not {"result", "errors", "user_message_uuids", "structured_output"} & set(result["required"])
 
 
 def test_a_class_that_no_recording_shows_requires_its_tag_alone() -> None:
-    assert wire_schema("out")["$defs"]["ToolUseSummary"]["required"] == ["type"]
+    assert wire.schema("received")["$defs"]["ToolUseSummary"]["required"] == ["type"]
 
 
 def test_a_range_has_the_requests_that_some_of_its_versions_may_know() -> None:
     for start in WIRE_RANGES:
-        definitions = wire_schema("in", cli_version=start)["$defs"]
+        definitions = wire.schema("sent", cli_version=start)["$defs"]
         asked = {name.partition(".")[2] for name in definitions if name.startswith("request.")}
-        everything = {name.partition(".")[2] for name in wire_schema("in")["$defs"] if name.startswith("request.")}
+        everything = {name.partition(".")[2] for name in wire.schema("sent")["$defs"] if name.startswith("request.")}
         assert [name for name in everything if supports(name, version=start) and name not in asked] == []
-    assert "request.get_plan" not in wire_schema("in", cli_version="2.1.92")["$defs"]
-    assert "request.get_plan" in wire_schema("in", cli_version="2.1.191")["$defs"]  # since 2.1.204
-    assert "request.get_sandbox_dialog" in wire_schema("in", cli_version="2.1.275")["$defs"]  # 2.1.329 answered it
-    assert "planModeInstructions" in wire_schema("in")["$defs"]["request.initialize"]["properties"]
+    assert "request.get_plan" not in wire.schema("sent", cli_version="2.1.92")["$defs"]
+    assert "request.get_plan" in wire.schema("sent", cli_version="2.1.191")["$defs"]  # since 2.1.204
+    assert "request.get_sandbox_dialog" in wire.schema("sent", cli_version="2.1.275")["$defs"]  # 2.1.329 answered it
+    assert "planModeInstructions" in wire.schema("sent")["$defs"]["request.initialize"]["properties"]
 
 
 def sent_by(method: Any) -> Iterator[tuple[str, set[str], bool]]:
@@ -186,7 +188,7 @@ def test_every_request_of_a_query_is_in_the_schema_with_its_fields_and_no_other(
 
 
 def test_every_field_of_initialize_that_an_option_or_a_query_sends_is_in_the_schema() -> None:
-    known = set(wire_schema("in")["$defs"]["request.initialize"]["properties"])
+    known = set(wire.schema("sent")["$defs"]["request.initialize"]["properties"])
     of_query = set(re.findall(r'"(\w+)":', re.findall(r"own = \{.*?\}", inspect.getsource(Query.__init__))[0]))
     assert of_query == {"agents", "hooks", "sdkMcpServers"}
     assert {*(row.field for row in INITIALIZE_FIELDS), *(row.field for row in PAYLOADS), *of_query, "plugins", "jsonSchema"} <= known

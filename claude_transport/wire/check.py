@@ -10,8 +10,8 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from claude_transport.protocol.envelope import JSONTextError, parse_json
-from claude_transport.schema.documents import WireDirection, wire_range, wire_schema
-from claude_transport.schema.walk import Difference, Kind, Walker
+from claude_transport.wire.documents import WireDirection, schema_on_tape, wire_range
+from claude_transport.wire.walk import Difference, Kind, Walker
 
 MAX_FINDINGS: Final = 1000
 """Findings that are kept. A peer that makes up names could fill the memory otherwise."""
@@ -55,7 +55,7 @@ class WireCheck:
         self.range: str = wire_range(cli_version)
         self.lines: int = 0
         self.unlisted: int = 0
-        self._walkers = {direction: Walker(wire_schema(direction, cli_version=cli_version)) for direction in _DIRECTIONS}
+        self._walkers = {direction: Walker(schema_on_tape(direction, cli_version=cli_version)) for direction in _DIRECTIONS}
         self._questions: dict[tuple[WireDirection, str], str] = {}  # who asked, and the request id -> subtype
         self._found: Counter[tuple[WireDirection, str, Difference]] = Counter()
 

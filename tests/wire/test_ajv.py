@@ -17,7 +17,8 @@ import pytest
 from node_program import node
 from wire_corpus import Case, mutants, recorded_cases
 
-from claude_transport.schema import WIRE_RANGES, WireCheck, wire_schema
+from claude_transport.wire import WIRE_RANGES, WireCheck
+from claude_transport.wire.documents import schema_on_tape
 
 NOX_CACHE = Path(__file__).parents[2] / ".nox" / ".cache" / "ajv"
 SCRIPT = Path(__file__).parent / "ajv_verdicts.cjs"
@@ -42,7 +43,7 @@ def ajv(request: pytest.FixtureRequest) -> list[str]:
 
 
 def verdicts_of_ajv(ajv: list[str], start: str, cases: list[Case]) -> list[bool]:
-    documents = {direction: wire_schema(direction, cli_version=start) for direction in ("in", "out")}
+    documents = {direction: schema_on_tape(direction, cli_version=start) for direction in ("in", "out")}
     program, modules = ajv
     given = json.dumps({"documents": documents, "cases": cases})
     env = {**os.environ, "NODE_PATH": modules}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from claude_transport.protocol.tape import Tape
-from claude_transport.schema.documents import WireDirection
+from claude_transport.wire.documents import WireDirection
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
 SEED = 32

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from wire_corpus import recorded_cases
 
-from claude_transport import schema
+from claude_transport import wire as schema
 from claude_transport.errors import UsageError
 from claude_transport.protocol.tape import Tape, without_withdrawn
-from claude_transport.schema import WireCheck, WireFinding
-from claude_transport.schema.check import MAX_FINDINGS
+from claude_transport.wire import WireCheck, WireFinding
+from claude_transport.wire.check import MAX_FINDINGS
 
 from wire_corpus import RECORDINGS  # isort: skip
 
