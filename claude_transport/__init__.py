@@ -26,7 +26,6 @@ _load, __dir__, __all__ = lazy_names(
         "client.query": "Query",
         "client.questions": "Allow Deny HookMatcher",
         "client.reports": "CloseReport",
-        "exchange.outcomes": "InterruptOutcome",
         "client.storage": "Turn",
         "completion.call": "complete stream",
         "completion.completion": "Completion",
@@ -36,6 +35,7 @@ _load, __dir__, __all__ = lazy_names(
         "ConfigurationError ConnectTimeout ConnectionLost ControlError ControlRequestFailed ControlTimeout InputClosed "
         "JSONRPCError LineTooLong MissingResult NotConnected OutcomeUncertain Overloaded ProcessError ProtocolError RateLimited "
         "ReplayGap ResultError SpawnError StructuredOutputMissing TransportClosed TruncatedStream UsageError",
+        "exchange.outcomes": "InterruptOutcome",
         "gateway.gateway": "Gateway",
         "gateway.serving": "serve",
         "jsonrpc": "JSONRPCPeer",

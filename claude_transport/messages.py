@@ -12,7 +12,7 @@ System messages: `SystemMessage` is the base class. `InitMessage` starts a turn,
 Events beside the conversation: `RateLimitEvent`, `ToolProgress`, `CommandLifecycle`, `ConversationReset`, `TranscriptMirror` and others.
 Lines that could not be read: `DecodeFailure`, `OversizedMessage`, and `UnknownMessage` for a type that this version does not know.
 Reading and writing: `decode_message`, `LineDecoder`, `encode_message`, `encode_line`, `encode_user_message`. `synthetic_turn` makes the
-    lines of a turn that no CLI has run.
+    lines of a turn that no CLI has run, and `peek` says what a line is without decoding it.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "protocol.control": "encode_user_message",
         "protocol.diagnosis": "Outcome",
         "protocol.envelope": "DecodeFailure Message ModelUsage OversizedMessage UnknownMessage Usage encode_line encode_message",
+        "protocol.peek": "Peek peek",
         "protocol.synthetic": "synthetic_turn",
         "protocol.messages": "APIMessage APIRetryMessage ActiveGoal AssistantMessage AuthStatus BackgroundTask BackgroundTasksChanged "
         "CommandLifecycle CommandsChanged CompactBoundary CompactMetadata ControlRequestProgress ConversationReset "

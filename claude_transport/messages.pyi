@@ -92,6 +92,8 @@ from claude_transport.protocol.messages import UpdateEnvironmentVariables as Upd
 from claude_transport.protocol.messages import UserContent as UserContent
 from claude_transport.protocol.messages import UserMessage as UserMessage
 from claude_transport.protocol.messages import WorkerShuttingDown as WorkerShuttingDown
+from claude_transport.protocol.peek import Peek as Peek
+from claude_transport.protocol.peek import peek as peek
 from claude_transport.protocol.synthetic import synthetic_turn as synthetic_turn
 
 __all__ = [
@@ -140,6 +142,7 @@ __all__ = [
     "Notification",
     "Outcome",
     "OversizedMessage",
+    "Peek",
     "PermissionDenial",
     "PermissionDeniedMessage",
     "PluginInstall",
@@ -187,5 +190,6 @@ __all__ = [
     "encode_line",
     "encode_message",
     "encode_user_message",
+    "peek",
     "synthetic_turn",
 ]
