@@ -11,6 +11,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from claude_transport.errors import (
     ClaudeTransportError,
@@ -33,6 +34,12 @@ _NEVER: Final = frozenset({"auth", "configuration", "usage", "control"})
 
 _NEVER_CLASSES: Final = (ConfigurationError, CLIVersionMismatch, OutcomeUncertain)
 """Classes that are never retried, whatever their category."""
+
+_RETRIES: Final[dict[FailureKind, int]] = {"rate_limit": 3, "overloaded": 3, "api": 1, "transport": 1, "connection": 1}
+"""How many times a call is made again after failures of each kind, when the caller says nothing."""
+
+_NOT_GIVEN: Final[Any] = msgspec.UNSET
+"""The default of a kind, until the policy is made."""
 
 _CONNECTION_FAILED: Final = "result.connection_failed"
 """The code of a run that could not reach the API (`claude_transport.protocol.diagnosis`)."""
@@ -106,47 +113,38 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     `max_wait` seconds, there is no retry; the delays of `backoff` are not limited by `max_wait`. Raises `ConfigurationError` for invalid
     values.
 
-    `max_attempts` is the most attempts in all, the first one included; None leaves it to the numbers of the kinds. `RetryPolicy.of(3)` is
-    three attempts for whatever may be retried.
+    `attempts` is the most attempts in all, the first one included. With it, a kind that is not given may use them all:
+    `RetryPolicy(attempts=3)` is three attempts for whatever may be retried. Without it, a kind that is not given has 3 for `rate_limit` and
+    `overloaded`, and 1 for the others.
     """
 
-    rate_limit: int = 3
-    overloaded: int = 3
-    api: int = 1
-    transport: int = 1
-    connection: int = 1
+    rate_limit: int = _NOT_GIVEN
+    overloaded: int = _NOT_GIVEN
+    api: int = _NOT_GIVEN
+    transport: int = _NOT_GIVEN
+    connection: int = _NOT_GIVEN
     backoff: Backoff = msgspec.field(default_factory=Backoff)
     max_wait: float = DEFAULT_MAX_WAIT
-    max_attempts: int | None = None
+    attempts: int | None = None
 
     def __post_init__(self) -> None:
+        if self.attempts is not None:
+            _check_attempts(self.attempts)
         for kind in get_args(FailureKind):
             retries = getattr(self, kind)
+            if retries is _NOT_GIVEN:
+                retries = _RETRIES[kind] if self.attempts is None else self.attempts - 1
+                force_setattr(self, kind, retries)
             if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
                 raise ConfigurationError(f"{kind} must be a number of retries, 0 or more, not {retries!r}", option=kind)
         if not isinstance(self.backoff, Backoff):
             raise ConfigurationError(f"backoff must be a Backoff, not {type(self.backoff).__name__}", option="backoff")
         _check_seconds("max_wait", self.max_wait)
-        if self.max_attempts is not None:
-            _check_attempts("max_attempts", self.max_attempts)
 
     @classmethod
     def none(cls) -> RetryPolicy:
         """Return a policy that never retries: the number of retries is 0 for each kind of failure."""
         return cls(rate_limit=0, overloaded=0, api=0, transport=0, connection=0)
-
-    @classmethod
-    def of(cls, attempts: int, *, backoff: Backoff | None = None, max_wait: float = DEFAULT_MAX_WAIT) -> RetryPolicy:
-        """Return a policy of so many attempts in all, the first one included, whatever the kinds of the failures are.
-
-        `RetryPolicy.of(1)` never retries. `backoff` and `max_wait` are those of the class.
-
-        Raises:
-            ConfigurationError: `attempts` is not a whole number of 1 or more.
-        """
-        _check_attempts("attempts", attempts)
-        kinds = dict.fromkeys(get_args(FailureKind), attempts - 1)
-        return cls(**kinds, max_attempts=attempts, backoff=Backoff() if backoff is None else backoff, max_wait=max_wait)
 
     def next_delay(
         self,
@@ -168,7 +166,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
             now: the current time in UTC, compared with `resets_at`; None reads the clock.
         """
         kind = self.kind_of(error, side_effects=side_effects)
-        if kind is None or (self.max_attempts is not None and len(earlier) + 1 >= self.max_attempts):
+        if kind is None or (self.attempts is not None and len(earlier) + 1 >= self.attempts):
             return None
         made = sum(self.kind_of(each, side_effects=False) == kind for each in earlier)
         budget: int = getattr(self, kind)
@@ -243,9 +241,9 @@ def _is_number(value: Any) -> bool:
     return not isinstance(value, bool) and isinstance(value, int | float) and abs(value) < math.inf
 
 
-def _check_attempts(option: str, value: object) -> None:
+def _check_attempts(value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigurationError(f"{option} must be a number of attempts, 1 or more, not {value!r}", option=option)
+        raise ConfigurationError(f"attempts must be a number of attempts, 1 or more, not {value!r}", option="attempts")
 
 
 def _check_seconds(option: str, value: object) -> None:

@@ -288,33 +288,38 @@ def delays_after(policy: RetryPolicy, *failures: errors.ClaudeTransportError) ->
 
 @pytest.mark.parametrize("failure", [errors.RateLimited("x"), errors.Overloaded("x"), server_error(), connection_failed()], ids=repr)
 def test_so_many_attempts_are_so_many_whatever_the_failure(failure: errors.ClaudeTransportError) -> None:
-    policy = RetryPolicy.of(3, backoff=EXACT)
+    policy = RetryPolicy(attempts=3, backoff=EXACT)
     assert delays_after(policy, failure, failure, failure) == [1, 2, None]
-    assert delays_after(RetryPolicy.of(1), failure) == [None]
+    assert delays_after(RetryPolicy(attempts=1), failure) == [None]
 
 
 def test_so_many_attempts_are_so_many_when_the_failures_are_of_several_kinds() -> None:
     mixed = (errors.RateLimited("x"), server_error(), connection_failed())
-    assert delays_after(RetryPolicy.of(3, backoff=EXACT), *mixed) == [1, 1, None]
-    assert delays_after(RetryPolicy(max_attempts=2, backoff=EXACT), *mixed) == [1, None, None]
+    assert delays_after(RetryPolicy(attempts=3, backoff=EXACT), *mixed) == [1, 1, None]
+    assert delays_after(RetryPolicy(attempts=2, backoff=EXACT), *mixed) == [1, None, None]
     assert None not in delays_after(RetryPolicy(backoff=EXACT), *mixed)
 
 
 def test_so_many_attempts_keep_the_other_rules() -> None:
-    policy = RetryPolicy.of(5, backoff=EXACT, max_wait=2)
+    policy = RetryPolicy(attempts=5, backoff=EXACT, max_wait=2)
     assert policy.next_delay(errors.RateLimited("x"), retry_after=3) is None
     assert policy.next_delay(errors.AuthFailed("x")) is None
     assert policy.next_delay(server_error(), side_effects=True) is None
 
 
-@pytest.mark.parametrize("attempts", [0, -1, 1.5, True, "3", None])
+def test_a_kind_that_is_given_keeps_its_number() -> None:
+    policy = RetryPolicy(attempts=4, api=1, backoff=EXACT)
+    assert (policy.rate_limit, policy.api, policy.connection) == (3, 1, 3)
+    assert delays_after(policy, server_error(), server_error()) == [1, None]
+    assert RetryPolicy() == RetryPolicy(rate_limit=3, overloaded=3, api=1, transport=1, connection=1)
+
+
+@pytest.mark.parametrize("attempts", [0, -1, 1.5, True, "3"])
 def test_what_is_no_number_of_attempts_is_refused(attempts: Any) -> None:
-    refused = [("attempts", lambda: RetryPolicy.of(attempts)), ("max_attempts", lambda: RetryPolicy(max_attempts=attempts))]
-    for option, make in refused[: 1 if attempts is None else 2]:
-        with pytest.raises(errors.ConfigurationError) as caught:
-            make()
-        assert str(caught.value) == f"{option} must be a number of attempts, 1 or more, not {attempts!r}"
-        assert caught.value.option == option
+    with pytest.raises(errors.ConfigurationError) as caught:
+        RetryPolicy(attempts=attempts)
+    assert str(caught.value) == f"attempts must be a number of attempts, 1 or more, not {attempts!r}"
+    assert caught.value.option == "attempts"
 
 
 def test_an_attempt_that_took_too_long_is_of_the_kind_of_a_broken_connection() -> None:

@@ -16,7 +16,7 @@ from claude_transport.completion import complete_sync, partial_completion
 from claude_transport.testing import FakeMessagesAPI, assistant, replies, result, tool_use
 
 HELLO = [assistant("Hello there."), result("Hello there.")]
-THRICE = ct.RetryPolicy.of(3)
+THRICE = ct.RetryPolicy(attempts=3)
 SHORT = 5.0
 
 
