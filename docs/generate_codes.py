@@ -89,6 +89,7 @@ MEANINGS: Mapping[str, str] = {
     "config.missing_extra": "An option needs a package that is not installed; the message names the extra.",
     "config.no_agent": "The agent was to be found, and neither a claude nor a codex can be run.",
     "config.no_auth_path": "There is neither a claude nor an API key, so no path can be used.",
+    "config.plugin_failed": "A plug-in was asked for and cannot be used; the message names its distribution.",
     "config.unsupported_event_loop": "This event loop cannot start processes: on Windows, the selector loop of asyncio.",
     "connect.forbidden": "The system does not allow the connection, or the server answered HTTP 403.",
     "connect.hung_up": "The server closed the connection during the WebSocket handshake.",

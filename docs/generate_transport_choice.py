@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from claude_transport import errors
+from claude_transport.agents.agent import RUN_ONLY
 from claude_transport.backoff import RetryPolicy
 from claude_transport.codex.errors import error_of, interrupted
 from claude_transport.codex.messages import CodexTurnError
@@ -25,7 +26,7 @@ from claude_transport.completion.classification import (
     classify_result,
     timed_out,
 )
-from claude_transport.completion.codex_request import CLAUDE_OPTIONS
+from claude_transport.completion.codex_request import HONOURED
 from claude_transport.completion.resolution import AGENT_LAYERS, API_VARIABLES, CHOICES, LAYERS, MATRIX, Cell
 from claude_transport.launch.credentials import PAYERS
 from claude_transport.protocol.messages import ResultMessage
@@ -276,7 +277,7 @@ def codex_rows() -> Iterator[list[str]]:
 def render_choice() -> str:
     """The page about the choice, as MyST Markdown."""
     agent_layers = ([str(rank), f"`{layer}`", cell(text)] for rank, (layer, text) in enumerate(AGENT_LAYERS.items(), 1))
-    honoured = ([f"`{name}`", how] for name, how in CLAUDE_OPTIONS.items())
+    honoured = [*([f"`{name}`", "used"] for name in HONOURED), *([f"`{name}`", "means nothing"] for name in RUN_ONLY)]
     layers = ([str(rank), f"`{layer}`", cell(text)] for rank, (layer, text) in enumerate(LAYERS.items(), 1))
     payers = ([f"`{kind}`", cell(payer)] for kind, payer in PAYERS.items())
     advice = ([f"`{category}`", f"`{prefix}: `"] for category, prefix in ADVICE.items())

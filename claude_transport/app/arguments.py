@@ -366,11 +366,26 @@ def _transport(purpose: str) -> click.Option:
     return _choice("--transport", TRANSPORTS, help=f"{purpose} (default: CLAUDE_TRANSPORT, else auto: claude if there is one)")
 
 
+class _AgentName(click.Choice[str]):
+    """The name of an agent: one of this library, or a plug-in's. Plug-ins are looked for only when it is none of this library."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value not in self.choices:
+            from claude_transport.agents.registry import agent_names
+
+            if value in agent_names():
+                return value
+        return super().convert(value, param, ctx)
+
+
+def _agent_name(choices: Sequence[str], *, help: str, default: str | None = None) -> click.Option:  # noqa: A002
+    return _option("--agent", metavar="|".join(choices), help=help, type=_AgentName(choices), default=default)
+
+
 def _agent() -> list[click.Option]:
     """The options of `ask` that say which agent answers."""
     return [
-        _choice(
-            "--agent",
+        _agent_name(
             AGENTS,
             help="who answers (default: CLAUDE_TRANSPORT_AGENT, else claude-code); auto: claude if there is one, else codex",
         ),
@@ -381,7 +396,7 @@ def _agent() -> list[click.Option]:
 def _one_agent(what: str) -> list[click.Option]:
     """The options of `record` and `serve` that name the agent."""
     return [
-        _choice("--agent", AGENTS[:2], default="claude-code", help=what),
+        _agent_name(AGENTS[:2], default="claude-code", help=what),
         _option("--codex-path", metavar="PATH", help="the codex to run (default: CODEX_CLI_PATH, else search for it)"),
     ]
 
@@ -498,7 +513,7 @@ def _hosted() -> list[click.Option]:
         _option(
             "--session-store",
             metavar="STORE",
-            help="where transcripts go, so that other workers can go on: the path of an SQLite file, or redis:// "
+            help="where transcripts go, so that other workers can go on: the path of an SQLite file, redis://, or a plug-in's scheme "
             "(default: CLAUDE_TRANSPORT_SESSION_STORE, else nowhere)",
         ),
         _option("--max-sessions", **_COUNT, default=16, metavar="N", help="sessions of one token at the same time"),

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import anyio
 import msgspec
 
+from claude_transport.agents.registry import find_agent
 from claude_transport.app.arguments import split_rules
 from claude_transport.app.event_loop import run_interruptibly, run_on, while_ticking
 from claude_transport.app.failures import EXIT_FAILED, EXIT_OK, NO_ANSWER, PROGRAM
@@ -101,6 +102,8 @@ def run_recorded(args: SimpleNamespace) -> int:
         recordings.append(RecordingTransport(transport, path))
         return recordings[0]
 
+    if args.agent not in ("claude-code", "codex"):
+        raise ConfigurationError(f"record cannot talk to {args.agent}: it knows claude-code and codex", option="agent")
     ask = _ask_codex if args.agent == "codex" else _ask
     try:
         code = run_on(args.backend, partial(ask, args, prompts, record))
@@ -116,9 +119,10 @@ def check_program(args: SimpleNamespace) -> None:
     if args.offline and args.cli_path is not None:
         raise ConfigurationError("--offline and --cli-path name two different programs. Give one of them.", option="cli_path")
     named = _named_program(args)
-    if named and (args.agent == "codex" or args.codex_path is not None):
-        other = "--agent codex" if args.agent == "codex" else "--codex-path"
-        raise ConfigurationError(f"{named} runs a claude, and {other} a codex. Give one of them.", option="agent")
+    if named and args.codex_path is not None and args.agent != "codex":
+        raise ConfigurationError(f"{named} runs a claude, and --codex-path a codex. Give one of them.", option="agent")
+    if named and args.agent not in (None, "claude-code", "auto"):
+        raise ConfigurationError(f"{named} runs a claude, and --agent {args.agent} a {args.agent}. Give one of them.", option="agent")
 
 
 def read_prompt(given: str | None) -> str:
@@ -162,7 +166,7 @@ async def _ask(args: SimpleNamespace, prompt: str | list[str], around: Callable[
             face.say(f"{face.look.symbol('dot')} {warning}", style="dim")
         if chosen.agent_resolution is not None:
             announce(chosen.agent_resolution, payer=chosen.payer, say=partial(_announce, face))
-        if isinstance(prompt, str) and (chosen.agent == "codex" or chosen.cell.kind == "api"):
+        if isinstance(prompt, str) and (chosen.agent != "claude-code" or chosen.cell.kind == "api"):
             answer = _StreamedAnswer(args, prompt, options, face, agent=chosen.agent)
             return await run_interruptibly(answer.show, give_up=answer.give_up)
         if chosen.resolution is not None:
@@ -225,7 +229,7 @@ def _choose_path(args: SimpleNamespace, options: ClaudeOptions) -> PreflightRepo
     report = preflight("cli" if named else args.transport, env=os.environ, options=options, agent=agent, codex=codex)
     if named:
         return report  # the start of the named program reports its own problems
-    if report.agent == "codex" and report.code == CLINotFoundError.code:
+    if report.agent not in (None, "claude-code") and report.code == CLINotFoundError.code:
         raise CLINotFoundError(report.problem, searched=report.searched)
     if report.code == "config.no_auth_path" and report.choice != "api":
         raise CLINotFoundError(report.problem, searched=report.searched, code=report.code)
@@ -323,7 +327,7 @@ class _StreamedAnswer:
     def __init__(self, args: SimpleNamespace, prompt: str, options: ClaudeOptions, face: Face, *, agent: AgentKind | None) -> None:
         self._stream = stream(
             prompt,
-            transport="cli" if agent == "codex" else "api",
+            transport="api" if agent in (None, "claude-code") else "cli",
             agent=agent,
             timeout=math.inf if args.timeout is None else args.timeout,
             close_timeout=args.close_timeout,
@@ -342,7 +346,7 @@ class _StreamedAnswer:
 
     async def show(self) -> int:
         """Show the answer while it is written, and return the exit code. Raises what the call raises."""
-        self._face.waiting("asking Codex" if self._agent == "codex" else "asking the API")
+        self._face.waiting("asking the API" if self._agent in (None, "claude-code") else f"asking {find_agent(self._agent).title}")
         try:
             await while_ticking(self._show_words, self._face.on_tick)
             await self._conclude(self._stream.completion)

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Iterator
 from typing import Final
 
+from claude_transport.agents.registry import find_agent
 from claude_transport.app.wording import in_program_words
 from claude_transport.errors import (
     APIFailed,
@@ -80,13 +81,6 @@ _REMEDIES: tuple[tuple[type[BaseException], str], ...] = (
     (ProcessError, "`claude-transport doctor` tests claude without your settings, against an API on this machine."),
 )
 
-_CODEX_REMEDIES: tuple[tuple[type[BaseException], str], ...] = (
-    (AuthFailed, "Log in (`codex login`), or set the key that the configuration of Codex names."),
-    (BillingFailed, "Check the account's credit; `codex login status` says which account is used."),
-    (ConnectTimeout, "`codex app-server` did not answer; run `codex` once by hand to see what it says."),
-)
-"""What to do where Codex answered, if it is something else."""
-
 
 def told(error: BaseException) -> BaseException:
     """Return the error that users should see: a write to a claude that has just died is reported as its death, not as a wrong use."""
@@ -143,7 +137,7 @@ def remedy_for(error: BaseException) -> str:
         return f"The limit lifts at {error.resets_at.astimezone():%Y-%m-%d %H:%M %Z}."
     if isinstance(error, AuthFailed) and isinstance(error, ResultError) and _transport_of(error) == "api":
         return _NO_KEY if _has_no_key(error) else "Check ANTHROPIC_API_KEY, or use `--transport cli` with a login."
-    table = _CODEX_REMEDIES + _REMEDIES if _agent_of(error) == "codex" else _REMEDIES
+    table = (*find_agent(_agent_of(error)).remedies.items(), *_REMEDIES)
     known = next((remedy for kind, remedy in table if isinstance(error, kind)), "")
     if said and not (known and isinstance(error, ResultError | ConnectTimeout)):
         return f"{said} {known}".strip()
@@ -186,7 +180,7 @@ def _said_by_the_api(error: ResultError) -> str:
 
 
 def _speaker_of(error: ClaudeTransportError) -> str:
-    return "the API" if _transport_of(error) == "api" else "codex" if _agent_of(error) == "codex" else "claude"
+    return "the API" if _transport_of(error) == "api" else find_agent(_agent_of(error)).program
 
 
 def _transport_of(error: BaseException) -> str:

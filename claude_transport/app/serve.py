@@ -16,8 +16,9 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from claude_transport.agents.registry import find_agent
 from claude_transport.app.arguments import split_rules
 from claude_transport.app.event_loop import run_on
 from claude_transport.app.failures import EXIT_OK
@@ -27,12 +28,25 @@ from claude_transport.gateway.choices import DEFAULT_CHOICES
 from claude_transport.gateway.door import GatewayLimits, GatewayTokens
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.gateway.serving import GatewaySettings, serve
-from claude_transport.launch.discovery import find_cli
-from claude_transport.launch.options import ClaudeOptions
+from claude_transport.launch.options import AgentOptions, ClaudeOptions
 from claude_transport.printable import printable, printable_lines
 
 if TYPE_CHECKING:
     from claude_transport.codex.options import CodexOptions
+
+_OF_SESSIONS: Final = (
+    "cli_path",
+    "codex_path",
+    "model",
+    "permission_mode",
+    "allowed_tools",
+    "cwd",
+    "sandbox",
+    "approval_policy",
+    "offline",
+    "choice",
+)
+"""The arguments that say how each process is run."""
 
 _MAX_MESSAGE: Final = 4000
 """Characters of a record's message in the log."""
@@ -69,13 +83,13 @@ def run(args: SimpleNamespace) -> int:
 async def _serve(args: SimpleNamespace, settings: GatewaySettings) -> int:
     with ExitStack() as stack:
         stack.enter_context(log_to_stderr(as_json=args.json, verbose=args.verbose))
-        options = _codex_options(args) if args.agent == "codex" else _claude_options(args, stack)
+        options = _options(args, stack)
         check_place(options)
         await serve(options, on_started=_announce, **settings)
     return EXIT_OK
 
 
-def check_place(options: ClaudeOptions | CodexOptions) -> None:
+def check_place(options: Any) -> None:
     """Raise `CLINotFoundError`, `NotExecutableError` or `WorkingDirectoryError` when no session could be started.
 
     Otherwise only the clients would learn of it.
@@ -83,12 +97,29 @@ def check_place(options: ClaudeOptions | CodexOptions) -> None:
     if options.cwd is not None and not Path(options.cwd).is_dir():
         said = f"the working directory {os.fspath(options.cwd)!r} does not exist or is not a directory. Make it, or correct cwd."
         raise WorkingDirectoryError(said)
-    if isinstance(options, ClaudeOptions):
-        find_cli(options.cli_path, env=os.environ)
-    else:
-        from claude_transport.codex.discovery import find_codex
+    find_agent(options).find(options, os.environ)
 
-        find_codex(options.codex_path, env=os.environ)
+
+def _options(args: SimpleNamespace, stack: ExitStack) -> AgentOptions:
+    """Return how each process is run."""
+    match args.agent:
+        case "claude-code":
+            return _claude_options(args, stack)
+        case "codex":
+            return _codex_options(args)
+        case name:
+            return _plugin_options(args, name)
+
+
+def _plugin_options(args: SimpleNamespace, name: str) -> AgentOptions:
+    """Return the options of a plug-in's agent. Raises `ConfigurationError` for an argument that these have no option for."""
+    kind = find_agent(name).options_type
+    given = {option: value for option in _OF_SESSIONS if (value := getattr(args, option))}
+    for option in given:
+        if option not in kind.__struct_fields__:
+            said = f"--{option.replace('_', '-')} is not for {name}; leave it out with --agent {name}"
+            raise ConfigurationError(said, option=option)
+    return kind(**given)
 
 
 def _claude_options(args: SimpleNamespace, stack: ExitStack) -> ClaudeOptions:

@@ -108,10 +108,9 @@ def _options(args: SimpleNamespace, stack: ExitStack) -> ClaudeOptions:
 def _store(place: str | None) -> SessionStore | None:
     if place is None:
         return None
-    from claude_transport.sessions.redis_store import RedisSessionStore
-    from claude_transport.sessions.sqlite_store import SQLiteSessionStore
+    from claude_transport.sessions.opening import open_session_store
 
-    return RedisSessionStore(place) if place.startswith(("redis://", "rediss://")) else SQLiteSessionStore(place)
+    return open_session_store(place)
 
 
 async def serve_until_signal(worker: FleetWorker) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
 from claude_transport.launch.environ import CREDENTIAL_HEADERS, check_variables
-from claude_transport.launch.options import BillingPolicy, EnvironmentMode, default_of, fields_of
+from claude_transport.launch.options import AgentOptions, BillingPolicy, EnvironmentMode, default_of, fields_of
 from claude_transport.launch.rules import refuse
 from claude_transport.launch.validation import check_text
 
@@ -56,7 +56,7 @@ REFUSED_ARGUMENTS: Final[Mapping[str, str]] = {
 }
 
 
-class CodexOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
+class CodexOptions(AgentOptions, frozen=True, kw_only=True, repr_omit_defaults=True):
     """Says how to run `codex app-server`: model, sandbox, approvals, settings, program and environment.
 
     `SubprocessTransport(CodexOptions(...))` starts it. Every option has a default. The object cannot be changed; `replace(**changes)`
@@ -77,6 +77,8 @@ class CodexOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults
         billing: which account may pay.
         extra_args: more arguments for `codex app-server`.
     """
+
+    agent_name: ClassVar[str] = "codex"
 
     model: str | None = None
     cwd: StrPath | None = None

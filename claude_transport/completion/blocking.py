@@ -21,7 +21,7 @@ from claude_transport.completion.completion import Completion
 from claude_transport.completion.request import MakeTransport, OnStderr, Prompt
 from claude_transport.completion.resolution import AgentChoice, TransportChoice
 from claude_transport.errors import TransportClosed, UsageError
-from claude_transport.launch.options import BillingPolicy, ClaudeOptions
+from claude_transport.launch.options import AgentOptions, BillingPolicy
 from claude_transport.loops.threads import Backend, LoopThread, SyncIterator, refuse_in_a_loop
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def complete_sync(
     retry: RetryPolicy | None = None,
     heuristics: bool = True,
     subject: str | None = None,
-    options: ClaudeOptions | None = None,
+    options: AgentOptions | None = None,
     fallback: bool = False,
     agent: AgentChoice | None = None,
     codex: CodexOptions | None = None,
@@ -110,7 +110,7 @@ def stream_sync(
     retry: RetryPolicy | None = None,
     heuristics: bool = True,
     subject: str | None = None,
-    options: ClaudeOptions | None = None,
+    options: AgentOptions | None = None,
     fallback: bool = False,
     agent: AgentChoice | None = None,
     codex: CodexOptions | None = None,

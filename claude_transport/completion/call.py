@@ -24,6 +24,8 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from claude_transport.agents.agent import CallPlan
+from claude_transport.agents.registry import find_agent
 from claude_transport.backoff import RetryPolicy
 from claude_transport.client.query import Query
 from claude_transport.client.shadowing import check_account
@@ -62,6 +64,7 @@ from claude_transport.completion.resolution import (
     TransportChoice,
     TransportKind,
     can_run_codex,
+    check_has_path,
     choose_agent,
     resolve_transport,
 )
@@ -77,7 +80,7 @@ from claude_transport.errors import (
 )
 from claude_transport.launch.credentials import Payer
 from claude_transport.launch.discovery import find_cli
-from claude_transport.launch.options import BillingPolicy, ClaudeOptions
+from claude_transport.launch.options import AgentOptions, BillingPolicy, ClaudeOptions
 from claude_transport.launch.settings import with_settings_read
 from claude_transport.loggers import logger_for
 from claude_transport.loops.background import BackgroundTask
@@ -114,7 +117,7 @@ async def complete(
     retry: RetryPolicy | None = None,
     heuristics: bool = True,
     subject: str | None = None,
-    options: ClaudeOptions | None = None,
+    options: AgentOptions | None = None,
     fallback: bool = False,
     agent: AgentChoice | None = None,
     codex: CodexOptions | None = None,
@@ -155,8 +158,8 @@ async def complete(
         on_stderr: a plain function that is called with each line that the process writes on its standard error. With `make_transport`, give
             it to your transport instead.
         make_transport: makes the transport of the CLI path, for other media, launchers, wrappers and mocks. It is a plain function that is
-            called with the options of each attempt (`CodexOptions` when Codex answers), and returns a new transport. No CLI is then looked
-            for. The API path does not call it.
+            called with the options of each attempt, `ClaudeOptions` or those of the agent that answers, and returns a new transport. No
+            CLI is then looked for. The API path does not call it.
         sleep: waits between attempts, in seconds. Pass your own to test without waiting.
 
     Raises `ClaudeTransportError`. `partial_completion(error)` gives what the call had until then:
@@ -206,7 +209,7 @@ def stream(
     retry: RetryPolicy | None = None,
     heuristics: bool = True,
     subject: str | None = None,
-    options: ClaudeOptions | None = None,
+    options: AgentOptions | None = None,
     fallback: bool = False,
     agent: AgentChoice | None = None,
     codex: CodexOptions | None = None,
@@ -461,9 +464,9 @@ def announcement_of(resolution: Resolution | AgentResolution, *, payer: Payer = 
 def _announcement_of_agent(resolution: AgentResolution, payer: Payer) -> str | None:
     if resolution.choice != "auto":
         return None
-    chosen, other = ("Codex", "claude-code") if resolution.kind == "codex" else ("Claude Code", "codex")
-    paid = f" (paid by: {payer})" if resolution.kind == "codex" else ""
-    return f'using the agent {chosen}{paid}; agent="{other}" or {AGENT_VARIABLE}={other} chooses the other one'
+    other = "codex" if resolution.kind == "claude-code" else "claude-code"
+    paid = "" if resolution.kind == "claude-code" else f" (paid by: {payer})"
+    return f'using the agent {find_agent(resolution.kind).title}{paid}; agent="{other}" or {AGENT_VARIABLE}={other} chooses the other one'
 
 
 class Announcer:
@@ -493,7 +496,7 @@ class Announcer:
         return True
 
 
-_of_this_process = {Resolution: Announcer(), AgentResolution: Announcer()}
+_of_this_process: Final[dict[type, Announcer]] = {Resolution: Announcer(), AgentResolution: Announcer()}
 
 
 def announce(resolution: Resolution | AgentResolution, *, payer: Payer = "unknown", say: Callable[[str], object] | None = None) -> bool:
@@ -502,7 +505,7 @@ def announce(resolution: Resolution | AgentResolution, *, payer: Payer = "unknow
 
 
 class Path(Protocol):
-    """One attempt: through `claude`, through the Messages API, or through `codex`."""
+    """One attempt: through `claude`, through the Messages API, or through another agent."""
 
     @property
     def kind(self) -> TransportKind: ...
@@ -620,9 +623,9 @@ class Call:
             text="",
             transport=kind,
             resolution=Resolution(kind=kind, layer="argument" if self._request.transport else "default", reason=str(error)),
-            agent_resolution=AgentResolution(kind="codex", layer="argument", choice="codex", reason=str(error))
-            if self._request.agent == "codex"
-            else AgentResolution(),
+            agent_resolution=AgentResolution()
+            if self._request.agent in (None, "auto", "claude-code")
+            else AgentResolution(kind=self._request.agent, layer="argument", choice=self._request.agent, reason=str(error)),
             exit_code=NO_EXIT_CODE if kind == "cli" else None,
             duration=anyio.current_time() - self._started,
             attempts=0,
@@ -636,7 +639,7 @@ class Call:
         if error.code == "exec.cli.timeout" and error.__cause__ is None and self._errors and self._errors[-1].code != error.code:
             error.__cause__ = self._errors[-1]
         # the agent may repeat what it was given
-        redact = redactor_knowing([], confidential=[self._request.options, self._request.codex]).text
+        redact = redactor_knowing([], confidential=[self._request.options, self._request.agent_options]).text
         told: BaseException | None = error
         while isinstance(told, ClaudeTransportError):  # a traceback shows the causes, too
             told.reason = reason_without(told, redact)
@@ -746,7 +749,7 @@ class _Attempt:
         timed_out = self._error is not None and self._error.code == "exec.cli.timeout"
         advice = advise(self._messages) if self._request.heuristics and self._error is None else None
         # only a `claude` reports what a run has cost
-        unpriced = (api or self._agent.kind == "codex") and assembly.result is not None
+        unpriced = (api or self._agent.kind != "claude-code") and assembly.result is not None
         cost = cost_of(assembly.model or "", usage=assembly.usage) if unpriced else assembly.cost_usd
         text, blocks = self._words(assembly, timed_out=timed_out)
         return Completion(
@@ -798,20 +801,18 @@ def _fallen_back(resolution: Resolution, error: ClaudeTransportError) -> Resolut
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """The path that is tried first, its request, the account that pays, the agent, and for Codex the name of its credential."""
+    """The path that is tried first, its request, the account that pays, the agent, and what another agent than Claude has planned."""
 
     resolution: Resolution
     request: CompletionRequest
     payer: Payer = "unknown"
     agent: AgentResolution = AgentResolution()
-    api_key_source: str | None = None
+    planned: CallPlan | None = None
 
     def open_path(self) -> Path:
         """Make the path for one attempt."""
-        if self.agent.kind == "codex":
-            from claude_transport.completion.codex_path import CodexPath
-
-            return CodexPath(self.request, payer=self.payer, api_key_source=self.api_key_source)
+        if self.planned is not None:
+            return find_agent(self.agent.kind).attempt(self.request, self.planned)
         return CLIPath(self.request, payer=self.payer) if self.resolution.kind == "cli" else APIPath(self.request)
 
 
@@ -830,8 +831,8 @@ def _plan(request: CompletionRequest) -> _Plan:
         has_codex=partial(_has_codex, request),
         has_key=partial(_has_key, request),
     )
-    if agent.kind == "codex":
-        return _plan_codex(request, resolution, agent)
+    if agent.kind != "claude-code":
+        return _plan_other(request, resolution, agent)
     check_for_claude(request, agent)
     announce(agent)
     if resolution.choice == "auto":
@@ -846,15 +847,20 @@ def _plan(request: CompletionRequest) -> _Plan:
     return _Plan(resolution, request, payer, agent)
 
 
-def _plan_codex(request: CompletionRequest, resolution: Resolution, agent: AgentResolution) -> _Plan:
-    from claude_transport.completion.codex_path import check_for_codex  # Codex is loaded only where it answers
-
-    credential = check_for_codex(request, agent, resolution)
-    if credential is None:
-        return _Plan(_of_the_caller(resolution), request, agent=agent)
-    announce(agent, payer=credential.payer)
-    found = msgspec.structs.replace(resolution, kind="cli", reason=f"{agent.reason}, and Codex has no other path than its CLI")
-    return _Plan(found, request, credential.payer, agent, credential.name)
+def _plan_other(request: CompletionRequest, resolution: Resolution, chosen: AgentResolution) -> _Plan:
+    """Plan a call that another agent than Claude answers. Raises `ConfigurationError` when the agent cannot do what the call asks for."""
+    agent = find_agent(chosen.kind)
+    if request.fallback:
+        raise ConfigurationError(f"fallback: a call to {agent.title} cannot fall back to the Messages API. Remove it", option="fallback")
+    check_has_path(resolution, chosen, title=agent.title)
+    request = msgspec.structs.replace(request, chosen=chosen)
+    planned = agent.plan_call(request, os.environ)
+    if request.make_transport is not None:
+        return _Plan(_of_the_caller(resolution), request, agent=chosen, planned=planned)
+    payer: Payer = "unknown" if planned.credential is None else planned.credential.payer
+    announce(chosen, payer=payer)
+    found = msgspec.structs.replace(resolution, kind="cli", reason=f"{chosen.reason}, and {agent.title} has no other path than its CLI")
+    return _Plan(found, request, payer, chosen, planned=planned)
 
 
 def _of_the_caller(resolution: Resolution) -> Resolution:
@@ -864,7 +870,7 @@ def _of_the_caller(resolution: Resolution) -> Resolution:
 
 
 def _has_codex(request: CompletionRequest) -> bool:
-    return can_run_codex(None if request.codex is None else request.codex.codex_path, env=os.environ)
+    return can_run_codex(request.agent_options, env=os.environ)
 
 
 def _has_key(request: CompletionRequest) -> bool:

@@ -6,71 +6,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
+from claude_transport.agents.agent import AskedCall, refuse_more
 from claude_transport.codex.credentials import check_codex_payer, describe_codex_credentials
 from claude_transport.codex.errors import check_sendable
 from claude_transport.codex.options import CodexOptions, check_options
 from claude_transport.completion.models import check_model
 from claude_transport.completion.output_schema import check_schema
-from claude_transport.completion.resolution import AgentResolution, Resolution
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch.credentials import CredentialReport
-from claude_transport.launch.options import ClaudeOptions, default_of, fields_of, is_given
+from claude_transport.launch.options import default_of, fields_of
 from claude_transport.launch.rules import refuse
 
 PLAIN_CODEX: Final = CodexOptions(sandbox="read-only", approval_policy="never")
 """Options for Codex when the caller gives none: its commands can only read, and it asks for no approval."""
 
-CLAUDE_OPTIONS: Final[Mapping[str, Literal["used", "means nothing"]]] = {
-    **dict.fromkeys(
-        (
-            *("model", "system_prompt", "output_format", "cwd", "resume", "no_session_persistence"),
-            *("env", "env_mode", "env_allow", "billing"),
-        ),
-        "used",
-    ),
-    **dict.fromkeys(
-        (
-            *("cli_path", "config_dir", "isolated_config", "pin_cli", "client_app", "entrypoint", "workload", "user", "name", "title"),
-            *("verbatim_prompts", "include_partial_messages", "include_hook_events", "forward_subagent_text", "replay_user_messages"),
-            *("session_state_events", "auth_status_events", "debug", "debug_file", "debug_to_stderr", "strict_mcp_config"),
-            *("mcp_servers_delivery", "plugin_delivery", "mcp_timeout", "mcp_tool_timeout", "mcp_tool_idle_timeout", "setting_sources"),
-            *("exclude_dynamic_system_prompt_sections", "disable_slash_commands", "await_initialize"),
-        ),
-        "means nothing",
-    ),
-}
-"""Options of `ClaudeOptions` that Codex honours, and options that only say how `claude` is run. Codex refuses any other one, because it
-would change the answer or what the run may do.
-"""
+HONOURED: Final = (
+    *("model", "system_prompt", "output_format", "cwd", "resume", "no_session_persistence"),
+    *("env", "env_mode", "env_allow", "billing"),
+)
+"""Options of `ClaudeOptions` that Codex honours."""
 
 
 class CodexCall:
-    """What one call asks of Codex. `options` are the merged ones of Claude, `codex` those of Codex, or None.
+    """What one call asks of Codex, with the options of Claude and those of Codex merged."""
 
-    `arguments` names the options that came from an argument of the call; with `plain`, all others are those of this library.
-    """
+    def __init__(self, call: AskedCall) -> None:
+        self._call = call
+        self._given = call.options
+        self.options: CodexOptions = self._merged(PLAIN_CODEX if call.agent_options is None else call.agent_options)
 
-    def __init__(self, options: ClaudeOptions, codex: CodexOptions | None, *, arguments: Mapping[str, str], plain: bool) -> None:
-        self._given = options
-        self._arguments = arguments
-        self._plain = plain
-        self.options: CodexOptions = self._merged(PLAIN_CODEX if codex is None else codex)
-
-    def check(self, agent: AgentResolution, resolution: Resolution) -> None:
+    def check(self) -> None:
         """Check that Codex can do all of it. Raises `ConfigurationError` that names the option which it cannot honour."""
-        if resolution.choice == "api":
-            raise ConfigurationError(
-                f'transport: {_both(resolution, agent)}, and Codex has no API path. Use transport="cli", or agent="claude-code"',
-                option="transport",
-            )
-        for field in fields_of(type(self._given)):
-            name = self._arguments.get(field.name, field.name)
-            ours = self._plain and field.name not in self._arguments
-            if not ours and field.name not in CLAUDE_OPTIONS and is_given(field, getattr(self._given, field.name)):
-                raise ConfigurationError(f'{name}: Codex cannot do this. Remove it, or use agent="claude-code"', option=name)
-        check_model(self.options.model, agent)
+        refuse_more(self._call, HONOURED, title="Codex")
+        check_model(self.options.model, self._call.chosen)
         if not isinstance(self._given.system_prompt, str | None):
             refuse("system_prompt", "Codex takes text only; a preset needs claude")
         check_options(self.options)
@@ -102,7 +72,7 @@ class CodexCall:
     def thread_settings(self) -> dict[str, Any]:
         """What the thread is started with, besides what the process was started with."""
         settings: dict[str, Any] = {}
-        if self._given.system_prompt is not None and ("system_prompt" in self._arguments or not self._plain):
+        if self._given.system_prompt is not None and ("system_prompt" in self._call.arguments or not self._call.plain):
             settings["baseInstructions"] = self._given.system_prompt
         if self._given.no_session_persistence and self._given.resume is None:
             settings["ephemeral"] = True
@@ -115,18 +85,11 @@ class CodexCall:
             if field.name not in ("model", "cwd", "env_mode", "env_allow", "billing"):
                 continue
             value, default = getattr(self._given, field.name), default_of(field)
-            if value != default and (field.name in self._arguments or getattr(given, field.name) == default):
+            if value != default and (field.name in self._call.arguments or getattr(given, field.name) == default):
                 changes[field.name] = value
         if self._given.env:
             changes["env"] = {**self._given.env, **given.env}
         return given.replace(**changes)
-
-
-def _both(resolution: Resolution, agent: AgentResolution) -> str:
-    """Return what says that the call goes to the API, and what says that Codex answers. One place may say both."""
-    if agent.layer == resolution.layer != "environment" and agent.choice == agent.kind:
-        return f"{agent.reason} and {resolution.choice}"
-    return f"{resolution.reason}, but {agent.reason}"
 
 
 def input_of(prompt: str | Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -12,7 +12,8 @@ from typing import Final
 
 import msgspec
 
-from claude_transport.completion.resolution import AgentKind, AgentResolution
+from claude_transport.agents.agent import AgentReason
+from claude_transport.completion.resolution import AgentKind
 from claude_transport.errors import ConfigurationError
 from claude_transport.protocol.envelope import Usage
 
@@ -112,12 +113,14 @@ def agent_of(model: str) -> AgentKind | None:
     return "codex" if _OF_CODEX.match(model) else None
 
 
-def check_model(model: object, agent: AgentResolution) -> None:
+def check_model(model: object, agent: AgentReason) -> None:
     """Check that the chosen agent may be asked for this model. Raises `ConfigurationError` for a model of the other one.
 
     A call that has not chosen an agent may name any model: a proxy behind `ANTHROPIC_BASE_URL` gives them names of its own.
     """
     other = agent_of(model) if isinstance(model, str) else None
+    if agent.kind not in ("claude-code", "codex"):
+        return  # a plug-in may take models of any name
     if other is None or other == agent.kind or (agent.kind == "claude-code" and agent.layer == "default"):
         return
     theirs, ours = ("Codex", "Claude") if other == "codex" else ("Claude", "Codex")

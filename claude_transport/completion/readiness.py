@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 import anyio
 import msgspec
 
+from claude_transport.agents.registry import find_agent
 from claude_transport.client.shadowing import check_payer
 from claude_transport.completion.models import check_model
 from claude_transport.completion.resolution import (
@@ -34,17 +35,19 @@ from claude_transport.completion.resolution import (
     TransportKind,
     can_run_codex,
     cell_of,
+    check_has_path,
     choose_agent,
     has_api_key,
     resolve_transport,
 )
-from claude_transport.errors import CLINotFoundError, ConfigurationError, NotExecutableError, SpawnError
+from claude_transport.errors import CLINotFoundError, ConfigurationError, NotExecutableError, SpawnError, UsageError
 from claude_transport.launch import windows
 from claude_transport.launch.credentials import CredentialReport, Payer, describe_credentials
 from claude_transport.launch.discovery import CLI, find_cli, read_cli_version
 from claude_transport.launch.environ import build_environment
-from claude_transport.launch.options import BillingPolicy, ClaudeOptions, SettingSource
+from claude_transport.launch.options import AgentOptions, BillingPolicy, ClaudeOptions, SettingSource
 from claude_transport.launch.settings import load_settings
+from claude_transport.transport import TransportLike
 
 if TYPE_CHECKING:
     from claude_transport.codex.options import CodexOptions
@@ -176,7 +179,7 @@ class PreflightReport(msgspec.Struct, frozen=True, kw_only=True):
     one; None when neither path is possible. `row` and `cell` are the place in the table of docs/reference/transport-choice.md.
 
     `cli`, `cli_version` and `searched` tell which program was found, and where. `credential` (a name) and `payer` belong to the chosen
-    path. `agent_resolution` is the chosen agent, and None when `auto` finds none; for `codex`, `cli` and `cli_version` are those of Codex.
+    path. `agent_resolution` is the chosen agent, and None when `auto` finds none. `cli` and `cli_version` are those of this agent.
     `cli_credential` is what the CLI would use, `api_credential` the variable that the API path would use, or None. `warnings` are
     sentences about what will probably fail, or what an unexpected account would pay.
     """
@@ -202,7 +205,7 @@ class PreflightReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def agent(self) -> AgentKind | None:
-        """The agent that would answer, `claude-code` or `codex`; None when `auto` finds none."""
+        """The name of the agent that would answer; None when `auto` finds none."""
         return None if self.agent_resolution is None else self.agent_resolution.kind
 
     def raise_for_problem(self) -> Self:
@@ -257,8 +260,8 @@ def preflight(
     choice, resolution = _resolve(transport, env, declared, has_cli=has_cli, has_key=has_key)
     row, cell = Row(api_key=has_key, cli=has_cli), cell_of(choice, api_key=has_key, cli=has_cli)
     chosen = _choose_agent(agent, env, declared, choice=choice, row=row, codex=codex)
-    if chosen is not None and chosen.kind == "codex":
-        return _preflight_codex(chosen, resolution, choice, row, env, options=options, codex=codex)
+    if chosen is not None and chosen.kind != "claude-code":
+        return _preflight_other(chosen, resolution, choice, row, env, options=options, agent_options=codex)
     by_cli, broken = _describe(options, env, login_status) if has_cli else (None, "")
     by_api = api_credential_of(given)
     obstacle = _obstacle(cell, choice, given, options, agent=chosen, strict=strict, broken=broken, status=login_status)
@@ -304,7 +307,7 @@ def _choose_agent(
             declared=declared,
             transport=choice,
             has_cli=lambda: row.cli,
-            has_codex=lambda: can_run_codex(None if codex is None else codex.codex_path, env=env),
+            has_codex=lambda: can_run_codex(codex, env=env),
             has_key=lambda: row.api_key,
         )
     except ConfigurationError as error:
@@ -313,35 +316,49 @@ def _choose_agent(
         return None
 
 
-def _preflight_codex(
-    agent: AgentResolution,
+class _AskedLater(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that is only examined: an `AskedCall` without a prompt."""
+
+    options: ClaudeOptions
+    agent_options: AgentOptions | None
+    chosen: AgentResolution
+    prompt: str = ""
+    arguments: Mapping[str, str] = {}
+    plain: bool = False
+    makes_transport: bool = False
+    close_timeout: float | None = None
+
+    def transport_with(self, options: AgentOptions) -> TransportLike:
+        raise UsageError("preflight() asks nothing")
+
+
+def _preflight_other(
+    chosen: AgentResolution,
     asked: Resolution | None,
     choice: TransportChoice,
     row: Row,
     env: Mapping[str, str],
     *,
     options: ClaudeOptions,
-    codex: CodexOptions | None,
+    agent_options: AgentOptions | None,
 ) -> PreflightReport:
-    """Check what would happen to a call that Codex answers. `asked` is the path that Claude would take, and `row` what there is of it."""
-    from claude_transport.codex.discovery import find_codex  # Codex is loaded only where it is asked about
-    from claude_transport.completion.codex_request import CodexCall
-
-    call = CodexCall(options, codex, arguments={}, plain=False)
-    resolution = Resolution(kind="cli", layer=agent.layer, choice=choice, reason=agent.reason)
+    """Check a call that another agent answers. `asked` is the path that Claude would take, and `row` what there is of it."""
+    agent = find_agent(chosen.kind)
+    resolution = Resolution(kind="cli", layer=chosen.layer, choice=choice, reason=chosen.reason)
     problem, code, option = "", None, None
     cli: CLI | None = None
     searched: tuple[str, ...] = ()
     credential: CredentialReport | None = None
     try:
-        call.check(agent, asked or resolution)
-        credential = call.credential(env)
-        cli = find_codex(call.options.codex_path, env=env)
+        check_has_path(asked or resolution, chosen, title=agent.title)
+        planned = agent.plan_call(_AskedLater(options=options, agent_options=agent_options, chosen=chosen), env)
+        credential = planned.credential
+        cli = agent.find(planned.options, env)
         searched = cli.searched
     except CLINotFoundError as error:
-        problem, code, option, searched = str(error), error.code, "codex_path", error.searched
+        problem, code, option, searched = str(error), error.code, f"{agent.program}_path", error.searched
     except (ConfigurationError, NotExecutableError) as error:
-        problem, code, option = str(error), error.code, getattr(error, "option", "codex_path")
+        problem, code, option = str(error), error.code, getattr(error, "option", f"{agent.program}_path")
     ok = not problem
     if ok and credential is not None and credential.missing:
         problem, code = credential.missing, NO_KEY
@@ -361,7 +378,7 @@ def _preflight_codex(
         payer="nobody" if credential is None else credential.payer,
         cli_credential=credential,
         warnings=() if credential is None else credential.notes,
-        agent_resolution=agent,
+        agent_resolution=chosen,
     )
 
 

@@ -10,10 +10,11 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, SupportsIndex, TypeAlias, get_args
+from typing import Any, Final, Literal, NoReturn, SupportsIndex, TypeAlias, get_args
 
 import msgspec
 
+from claude_transport.agents.registry import find_agent
 from claude_transport.backoff import RetryPolicy
 from claude_transport.completion.models import check_model, full_name, max_tokens_of
 from claude_transport.completion.readiness import api_credential_of, check_billing
@@ -21,20 +22,17 @@ from claude_transport.completion.resolution import AgentChoice, AgentResolution,
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.exchange.ending import check_close_timeout
 from claude_transport.launch.environ import build_environment
-from claude_transport.launch.options import BillingPolicy, ClaudeOptions, fields_of, is_given
+from claude_transport.launch.options import AgentOptions, BillingPolicy, ClaudeOptions, fields_of, is_given
 from claude_transport.launch.validation import check_types, validate_options
 from claude_transport.protocol.envelope import encode_line, holds_half_a_pair
 from claude_transport.transport import TransportLike, check_transport, check_transport_maker, info_of
 from claude_transport.transports.subprocess import SubprocessTransport
 
-if TYPE_CHECKING:
-    from claude_transport.codex.options import CodexOptions
-
 Prompt: TypeAlias = str | Sequence[Mapping[str, Any]]
 """One user prompt: text, or content blocks as the Messages API has them."""
 
 MakeTransport: TypeAlias = Callable[[Any], TransportLike]
-"""Makes the transport of one attempt from its options: `ClaudeOptions`, or `CodexOptions` when Codex answers."""
+"""Makes the transport of one attempt from its options: `ClaudeOptions`, or those of the agent that answers (`CodexOptions`)."""
 
 OnStderr: TypeAlias = Callable[[str], object]
 
@@ -130,7 +128,8 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     transport: TransportChoice | None = None
     declared: str | Mapping[str, Any] | None = None
     agent: AgentChoice | None = None
-    codex: CodexOptions | None = None
+    agent_options: AgentOptions | None = None
+    chosen: AgentResolution = AgentResolution()
     on_stderr: OnStderr | None = None
     make_transport: MakeTransport | None = None
     arguments: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -144,6 +143,11 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     subject: str | None = None
 
     @property
+    def makes_transport(self) -> bool:
+        """Whether the caller makes the transport."""
+        return self.make_transport is not None
+
+    @property
     def names_a_session(self) -> bool:
         """Whether the prompt goes into a session with a known name. Sending it twice would put it there twice."""
         options = self.options
@@ -155,7 +159,7 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
         retries = self.options.max_retries
         return self.options.replace(include_partial_messages=True, max_retries=0 if retries is None else retries)
 
-    def transport_with(self, options: ClaudeOptions | CodexOptions) -> TransportLike:
+    def transport_with(self, options: AgentOptions) -> TransportLike:
         """Return a new transport for one attempt on the CLI path. Raises `ConfigurationError` when `make_transport` returned none."""
         if self.make_transport is None:
             return SubprocessTransport(options, on_stderr=self.on_stderr)
@@ -202,13 +206,20 @@ def build_request(
     system: str | None,
     max_tokens: int | None,
     billing: BillingPolicy,
-    options: ClaudeOptions | None,
+    options: AgentOptions | None,
+    codex: object,
     **rest: Any,
 ) -> CompletionRequest:
     """Check the arguments of `complete()` or `stream()`. Raises `ConfigurationError` or `UsageError`."""
     _check_prompt(prompt)
-    if options is not None and not isinstance(options, ClaudeOptions):
+    if options is not None and not isinstance(options, AgentOptions):
         raise ConfigurationError(f"options must be ClaudeOptions, not {type(options).__name__}", option="options")
+    if options is not None and not isinstance(options, ClaudeOptions):
+        rest |= _options_of_another(options, agent=rest["agent"], codex=codex)
+        options = None
+    else:
+        _check_codex_options(codex)
+        rest["agent_options"] = codex
     if max_tokens is not None and (isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1):
         raise ConfigurationError(f"max_tokens must be 1 or more, not {max_tokens!r}", option="max_tokens")
     for name, text in (("model", model), ("system", system), ("subject", rest["subject"])):
@@ -246,8 +257,10 @@ def end_of(transport: TransportLike | None) -> tuple[int, str]:
 def check_for_claude(request: CompletionRequest, agent: AgentResolution) -> None:
     """Check that Claude Code can answer this call. Raises `ConfigurationError` for a model of Codex, and for options of Codex."""
     check_model(request.options.model, agent)
-    if agent.layer == "argument" and agent.choice == "claude-code" and request.codex is not None:
-        raise ConfigurationError('codex: these options are for Codex, but the call says claude-code. Use agent="codex"', option="codex")
+    other = request.agent_options
+    if agent.layer == "argument" and agent.choice == "claude-code" and other is not None:
+        name, title = type(other).agent_name, find_agent(other).title
+        raise ConfigurationError(f'{name}: these options are for {title}, but the call says claude-code. Use agent="{name}"', option=name)
 
 
 def api_environment(options: ClaudeOptions) -> dict[str, str]:
@@ -308,7 +321,6 @@ def _check(request: CompletionRequest) -> None:
     for name in ("heuristics", "fallback"):
         if not isinstance(getattr(request, name), bool):
             raise ConfigurationError(f"{name} must be True or False, not {getattr(request, name)!r}", option=name)
-    _check_codex_options(request.codex)
     check_types(request.options)
     payer = request.options.billing
     if payer not in get_args(BillingPolicy):
@@ -323,9 +335,15 @@ def _check_limit(option: str, seconds: object) -> None:
 
 
 def _check_codex_options(options: object) -> None:
-    if options is None:
-        return
-    from claude_transport.codex.options import CodexOptions
-
-    if not isinstance(options, CodexOptions):
+    if options is not None and not (isinstance(options, AgentOptions) and type(options).agent_name == "codex"):
         raise ConfigurationError(f"codex must be CodexOptions, not {type(options).__name__}", option="codex")
+
+
+def _options_of_another(options: AgentOptions, *, agent: str | None, codex: object) -> dict[str, Any]:
+    """Return the fields of the request for options of another agent than Claude, which say who answers."""
+    name = type(options).agent_name
+    if agent not in (None, name):
+        raise ConfigurationError(f"options: these are for {name}, but the call says {agent}", option="options")
+    if codex is not None:
+        raise ConfigurationError("codex: the options of this call are for another agent. Give one of them", option="codex")
+    return {"agent": name, "agent_options": options}

@@ -8,18 +8,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
-from os import PathLike
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 
+from claude_transport.agents.registry import agent_names, find_agent
 from claude_transport.errors import CLINotFoundError, ConfigurationError, NotExecutableError
 from claude_transport.launch.discovery import ADVICE, find_cli
+from claude_transport.launch.options import AgentOptions
 
 TransportKind: TypeAlias = Literal["cli", "api"]
 TransportChoice: TypeAlias = Literal["auto", "cli", "api"]
-AgentKind: TypeAlias = Literal["claude-code", "codex"]
-AgentChoice: TypeAlias = Literal["claude-code", "codex", "auto"]
+AgentKind: TypeAlias = str
+"""The name of an agent: `claude-code`, `codex`, or that of a plug-in."""
+AgentChoice: TypeAlias = str
+"""The name of an agent, or `auto`."""
 Layer: TypeAlias = Literal["argument", "environment", "declared", "default"]
 CellFailure: TypeAlias = Literal["preflight", "call"]
 
@@ -27,7 +30,8 @@ TRANSPORT_VARIABLE: Final = "CLAUDE_TRANSPORT"
 CHOICES: Final[tuple[TransportChoice, ...]] = get_args(TransportChoice)
 
 AGENT_VARIABLE: Final = "CLAUDE_TRANSPORT_AGENT"
-AGENTS: Final[tuple[AgentChoice, ...]] = get_args(AgentChoice)
+AGENTS: Final[tuple[AgentChoice, ...]] = ("claude-code", "codex", "auto")
+"""The agents of this library, and `auto`. Plug-ins add more."""
 
 API_VARIABLES: Final = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 """Variables that the API path can authenticate with. One of them counts as "there is an API key"."""
@@ -177,10 +181,26 @@ def resolve_transport(
     return Resolution(kind=cell.kind, layer=layer, choice=choice, reason=reason)
 
 
+def check_has_path(resolution: Resolution, agent: AgentResolution, *, title: str) -> None:
+    """Raise `ConfigurationError` for a call that goes to the API, and that another agent than Claude is to answer."""
+    if resolution.choice == "api":
+        raise ConfigurationError(
+            f'transport: {_both(resolution, agent)}, and {title} has no API path. Use transport="cli", or agent="claude-code"',
+            option="transport",
+        )
+
+
+def _both(resolution: Resolution, agent: AgentResolution) -> str:
+    """Return what says that the call goes to the API, and what says that another agent answers. One place may say both."""
+    if agent.layer == resolution.layer != "environment" and agent.choice == agent.kind:
+        return f"{agent.reason} and {resolution.choice}"
+    return f"{resolution.reason}, but {agent.reason}"
+
+
 class AgentResolution(msgspec.Struct, frozen=True, kw_only=True):
     """The agent that was chosen for a call, and why. `resolve_agent()` returns it.
 
-    `kind` is the agent, `claude-code` or `codex`. `layer` is where the choice came from: the `argument` of the call, the `environment`, the
+    `kind` is the name of the agent. `layer` is where the choice came from: the `argument` of the call, the `environment`, the
     `declared` choice of the project, or the `default`. `choice` is the value that was found there. `reason` says all this in a sentence.
     """
 
@@ -262,6 +282,7 @@ class _Question(msgspec.Struct, Generic[ChoiceT], frozen=True):
     variable: str
     choices: tuple[ChoiceT, ...]
     default: ChoiceT
+    more: Callable[[], tuple[ChoiceT, ...]] | None = None
 
     def choose(self, explicit: str | None, env: Mapping[str, str], declared: str | Mapping[str, Any] | None) -> tuple[ChoiceT, Layer]:
         """Return the choice of the strongest layer that has one. Raises `ConfigurationError` for an unknown one."""
@@ -285,13 +306,15 @@ class _Question(msgspec.Struct, Generic[ChoiceT], frozen=True):
         for known in self.choices:
             if value == known:
                 return known
+        if self.more is not None and value in (more := self.more()):
+            return more[more.index(value)]
         shown = "null" if value is None else repr(value)
         text = f"{self.name}: {self.who(layer)} says {shown}, which is not one of {', '.join(self.choices)}"
         raise ConfigurationError(text, option=self.name)
 
 
 _TRANSPORT: Final[_Question[TransportChoice]] = _Question("transport", TRANSPORT_VARIABLE, CHOICES, "auto")
-_AGENT: Final[_Question[AgentChoice]] = _Question("agent", AGENT_VARIABLE, AGENTS, "claude-code")
+_AGENT: Final[_Question[AgentChoice]] = _Question("agent", AGENT_VARIABLE, AGENTS, "claude-code", agent_names)
 
 
 def _can_run(env: Mapping[str, str]) -> bool:
@@ -302,12 +325,11 @@ def _can_run(env: Mapping[str, str]) -> bool:
     return True
 
 
-def can_run_codex(explicit: str | PathLike[str] | None = None, *, env: Mapping[str, str]) -> bool:
-    """Whether a `codex` can be run: the one at the path `explicit`, or one that is found."""
-    from claude_transport.codex.discovery import find_codex  # Codex is loaded only where it is asked about
-
+def can_run_codex(options: AgentOptions | None = None, *, env: Mapping[str, str]) -> bool:
+    """Whether a `codex` can be run: the one that its `options` name, or one that is found."""
+    codex = find_agent("codex")
     try:
-        find_codex(explicit, env=env)
+        codex.find(options if isinstance(options, codex.options_type) else codex.options_type(), env)
     except (CLINotFoundError, NotExecutableError):
         return False
     return True

@@ -13,10 +13,10 @@ from typing import Any, Final
 import anyio
 import msgspec
 
+from claude_transport.agents.agent import HeldOptions
 from claude_transport.errors import ClaudeTransportError, ConnectionLost, ProcessError, ReplayGap, TransportClosed, TruncatedStream
 from claude_transport.fleet.tables import Tables
 from claude_transport.gateway.door import Allowance, GatewayLimits
-from claude_transport.gateway.session import ServerFields
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.loggers import logger_for
 from claude_transport.loops.current import Wakeup
@@ -98,7 +98,7 @@ class HostedSession:
         transport: Transport,
         *,
         carrier: Carrier,
-        fields: ServerFields,
+        fields: HeldOptions,
         allowance: Allowance,
         limits: GatewayLimits,
         storage: Storage | None,

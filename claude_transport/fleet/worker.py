@@ -23,15 +23,15 @@ from typing import Any, Final
 import anyio
 import msgspec
 
+from claude_transport.agents.registry import find_agent
 from claude_transport.errors import ClaudeTransportError, ConfigurationError, ProtocolError, SessionInUse, UsageError
 from claude_transport.fleet.hosted import HostedSession, close_quietly, failed_end, release_session
 from claude_transport.fleet.metrics import FleetMetrics
 from claude_transport.fleet.tables import Tables
-from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices, check_answers, thinking_ceiling
+from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices, check_answers
 from claude_transport.gateway.door import ANYBODY, Allowance, Door, GatewayLimits, GatewayTokens
 from claude_transport.gateway.health import Hosts, Pages
 from claude_transport.gateway.page_server import PageServer
-from claude_transport.gateway.session import ServerFields
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.loggers import logger_for
@@ -634,7 +634,7 @@ class FleetWorker:
             end,
             transport,
             carrier=carrier,
-            fields=ServerFields(terms.initialize, max_thinking_tokens=thinking_ceiling(self._options)),
+            fields=find_agent(self._options).hold(self._options, terms),
             allowance=self._door.allowance(self._owner_of(session, fields)),
             limits=self._limits,
             storage=terms.storage,

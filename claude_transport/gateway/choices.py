@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, Final, TypeAlias, get_args
 
+from claude_transport.agents.claude_fields import thinking_ceiling
 from claude_transport.errors import ConfigurationError
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.launch.options import ClaudeOptions, Effort, default_of, fields_of
@@ -153,14 +154,6 @@ def keep_within(options: ClaudeOptions, chosen: Mapping[str, Any], *, model_is_f
     if "thinking" in chosen or "max_thinking_tokens" in chosen:
         changes |= _thinking(options, chosen)
     return changes
-
-
-def thinking_ceiling(options: ClaudeOptions) -> int | None:
-    """Return the number of tokens that the model may think; None when `options` set no limit."""
-    if options.thinking is None:
-        return options.max_thinking_tokens
-    budget: int | None = {"disabled": 0, "adaptive": None}.get(options.thinking.get("type", ""), options.thinking.get("budget_tokens"))
-    return budget
 
 
 def _lesser(pick: Callable[[Any, Any], Any]) -> Rule:

@@ -20,10 +20,10 @@ from typing import Any, Final, Self, TypeAlias, TypeVar
 import anyio
 from anyio.abc import ByteStream
 
-from claude_transport.codex.options import CodexOptions
+from claude_transport.agents.registry import find_agent
 from claude_transport.errors import ClaudeTransportError, ConfigurationError, SessionInUse, UsageError
 from claude_transport.gateway.arrival import MAX_FAREWELL, Arrival, Guest, Mode, Reception
-from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices, check_answers, thinking_ceiling
+from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices, check_answers
 from claude_transport.gateway.door import ANYBODY, Allowance, Door, GatewayLimits, GatewayTokens
 from claude_transport.gateway.health import GatewayMetrics, Hosts, Page, Pages, answer_to_options
 from claude_transport.gateway.link_session import LinkSession, digest_of
@@ -31,16 +31,14 @@ from claude_transport.gateway.listeners import Listener, accept_all, check_expos
 from claude_transport.gateway.observatory import Observatory, ObserverGrant, Send, Viewing
 from claude_transport.gateway.session import (
     GONE,
-    CodexFields,
     PlainSession,
-    ServerFields,
     Session,
     SessionInfo,
     Surroundings,
     close_quietly,
 )
 from claude_transport.gateway.turned_away import RefusalLog, TurnedAway
-from claude_transport.launch.options import ClaudeOptions
+from claude_transport.launch.options import AgentOptions, ClaudeOptions
 from claude_transport.loggers import logger_for
 from claude_transport.loops.background import BackgroundTask
 from claude_transport.printable import printable
@@ -56,7 +54,7 @@ logger: logging.Logger = logger_for(__name__)
 _Kind = TypeVar("_Kind", PlainSession, LinkSession)
 
 Launch: TypeAlias = Callable[[Any], Transport]
-"""Makes the transport of a session, not connected yet, from its options: `ClaudeOptions`, or the `CodexOptions` of the gateway."""
+"""Makes the transport of a session, not connected yet, from its options."""
 
 DEFAULT_DRAIN_TIMEOUT: Final = 30.0
 """Seconds that running turns get to finish when the gateway ends. Service managers wait 90 before they kill it."""
@@ -79,7 +77,7 @@ class Gateway:
     link mode, the process outlives a lost connection, and the client can come back to it.
 
     Args:
-        options: how each `claude` is run; with `CodexOptions`, how each `codex app-server` is.
+        options: how each `claude` is run, or each process of another agent (`CodexOptions`).
         listen: URLs to listen at: `tcp://host:port`, `tls://`, `unix:///path`, `ws://host:port/path`, `wss://`. Port 0 is any free port. A
             gateway behind a `GatewayApplication` needs none.
         command: an NDJSON program to run in place of `claude`.
@@ -88,7 +86,7 @@ class Gateway:
         origins: the origins of web pages that may connect; none by default.
         hosts: more host names for `/healthz` and `/metrics`. Loopback names, the hosts of `listen` and the local address of a request are
             always allowed. Name the DNS name that a load balancer or Prometheus uses.
-        choices: names of the options that clients may choose, in link mode or with an `authenticate` line. With `CodexOptions` clients
+        choices: names of the options that clients may choose, in link mode or with an `authenticate` line. With another agent, clients
             choose none; they set up their threads in the conversation.
         limits: numbers, sizes and times.
         modes: the modes that the gateway speaks: `"link"`, `"plain"` or both.
@@ -106,7 +104,7 @@ class Gateway:
 
     def __init__(
         self,
-        options: ClaudeOptions | CodexOptions | None = None,
+        options: AgentOptions | None = None,
         *,
         listen: Sequence[str] = (),
         command: Sequence[str] | None = None,
@@ -134,7 +132,7 @@ class Gateway:
         self._door = Door(tokens=tokens, origins=origins, limits=self._limits)
         self._observatory = Observatory(self._door, limits=self._limits, observable=observable)
         self._options = options or ClaudeOptions()
-        self._agent = "claude" if isinstance(self._options, ClaudeOptions) else "codex"
+        self._agent = find_agent(self._options)
         self._choices = Choices(choices)
         self._launch = _checked_launch(self._options, launch, command=command, close_timeout=close_timeout)
         self._refusals = RefusalLog(logger)
@@ -454,7 +452,7 @@ class Gateway:
         if guest.authentication is not None:
             answers |= guest.authentication.answers
         own = self._options
-        options = self._choices.apply(own, chosen) if isinstance(own, ClaudeOptions) else _refuse_choices(own, chosen)
+        options = self._choices.apply(own, chosen) if isinstance(own, ClaudeOptions) else self._without_choices(chosen)
         try:
             transport = self._launch(options)
             check_transport(transport, of="Gateway", option="launch")
@@ -473,15 +471,21 @@ class Gateway:
         except ConfigurationError as exc:
             if exc.option in chosen:
                 raise TurnedAway("options", str(exc)) from exc
-            raise _failed_start(exc, guest.owner, agent=self._agent) from exc
+            raise _failed_start(exc, guest.owner, agent=self._agent.program) from exc
         except Exception as exc:  # a transport of the operator may raise anything
-            raise _failed_start(exc, guest.owner, agent=self._agent) from exc
-        if isinstance(own, ClaudeOptions):
-            fields = ServerFields(terms.initialize, max_thinking_tokens=thinking_ceiling(own))
-        else:
-            fields = CodexFields({**terms.thread, **_thread_limits(own)})
+            raise _failed_start(exc, guest.owner, agent=self._agent.program) from exc
+        fields = self._agent.hold(own, terms)
         allowance = self._door.allowance(guest.owner)
         return transport, Surroundings(owner=guest.owner, limits=self._limits, allowance=allowance, metrics=self.metrics, fields=fields)
+
+    def _without_choices(self, chosen: Mapping[str, Any]) -> AgentOptions:
+        """Return the options as they are. Raise `TurnedAway` for a client that has chosen options of another agent than Claude."""
+        if chosen:
+            names = ", ".join(sorted(str(name)[:64] for name in chosen)[:8])
+            raise TurnedAway(
+                "options", f"not for a client to choose: {names}. This gateway runs {self._agent.program}{self._agent.chooses_in}"
+            )
+        return self._options
 
     async def _begin(self, arrival: Arrival, guest: Guest, kind: type[_Kind]) -> _Kind:
         """Start a session of this kind for the client."""
@@ -553,23 +557,7 @@ def _known_modes(modes: Collection[Mode]) -> frozenset[Mode]:
     return frozenset(modes)
 
 
-def _refuse_choices(options: CodexOptions, chosen: Mapping[str, Any]) -> CodexOptions:
-    """Return `options` as they are. Raise `TurnedAway` for a client that has chosen options."""
-    if chosen:
-        names = ", ".join(sorted(str(name)[:64] for name in chosen)[:8])
-        raise TurnedAway("options", f"not for a client to choose: {names}. This gateway runs codex: choose in thread/start")
-    return options
-
-
-def _thread_limits(options: CodexOptions) -> dict[str, Any]:
-    """Return what the options say about the threads of every client, in wire spelling."""
-    limits = {"sandbox": options.sandbox, "approvalPolicy": options.approval_policy}
-    return {name: value for name, value in limits.items() if isinstance(value, str)}
-
-
-def _checked_launch(
-    options: ClaudeOptions | CodexOptions, launch: Launch | None, *, command: Sequence[str] | None, close_timeout: float
-) -> Launch:
+def _checked_launch(options: AgentOptions, launch: Launch | None, *, command: Sequence[str] | None, close_timeout: float) -> Launch:
     """Return `launch`, or one that starts local processes. Raise now, to the operator, what would fail for every client."""
     if command is not None and launch is not None:
         raise ConfigurationError("command and launch both say what to run: give one of them", option="launch")

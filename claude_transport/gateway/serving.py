@@ -11,11 +11,10 @@ from typing import TypedDict, Unpack
 
 import anyio
 
-from claude_transport.codex.options import CodexOptions
 from claude_transport.gateway.arrival import Mode
 from claude_transport.gateway.door import GatewayLimits, GatewayTokens
 from claude_transport.gateway.gateway import Gateway, Launch
-from claude_transport.launch.options import ClaudeOptions
+from claude_transport.launch.options import AgentOptions
 from claude_transport.loggers import logger_for
 
 logger: logging.Logger = logger_for(__name__)
@@ -45,7 +44,7 @@ class GatewaySettings(TypedDict, total=False):
 
 
 async def serve(
-    options: ClaudeOptions | CodexOptions | None = None,
+    options: AgentOptions | None = None,
     *,
     handle_signals: bool = True,
     on_started: Callable[[Gateway], object] | None = None,
@@ -54,7 +53,7 @@ async def serve(
     """Run a `Gateway(options, **settings)`: start it, and return when a signal or a call of its `aclose()` has closed it.
 
     Args:
-        options: how each `claude` is run; with `CodexOptions`, how each `codex app-server` is.
+        options: how each `claude` is run, or each process of another agent (`CodexOptions`).
         handle_signals: drain and close at SIGTERM or SIGINT; a second signal ends the drain at once. Outside the main thread signals cannot
             be received: cancel the call to end it.
         on_started: called with the gateway when clients can connect.

@@ -8,26 +8,23 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import logging
-import re
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import ClassVar, Final
 
 import anyio
 import msgspec
 from anyio.abc import ByteStream
 
+from claude_transport.agents.agent import HeldOptions
+from claude_transport.agents.registry import AgentFinder
 from claude_transport.errors import ClaudeTransportError, ConnectionLost, ProcessError, TransportClosed, TruncatedStream
 from claude_transport.gateway.door import Allowance, GatewayLimits
 from claude_transport.gateway.health import GatewayMetrics
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.loggers import logger_for
 from claude_transport.printable import printable
-from claude_transport.protocol.claude_turns import ClaudeTurns
-from claude_transport.protocol.codex_turns import CodexTurns
-from claude_transport.protocol.dialect import Dialect, DialectFinder, TurnTracker
-from claude_transport.protocol.envelope import JSONTextError, encode_line, parse_json
 from claude_transport.protocol.framing import LineBlock, LineFramer, OversizedLine
 from claude_transport.protocol.observation import LineLog
 from claude_transport.streams.sockets import SocketStream
@@ -66,7 +63,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     limits: GatewayLimits
     allowance: Allowance
     metrics: GatewayMetrics
-    fields: ServerFields
+    fields: HeldOptions
 
 
 class Session(ABC):
@@ -406,11 +403,11 @@ async def _end_politely(stream: ByteStream, refused: list[TurnedAway]) -> None:
 
 
 class Activity:
-    """Knows whether a session is in a turn. Its first lines tell in which dialect; the tracker of that dialect follows the turns."""
+    """Knows whether a session is in a turn. Its first lines tell the agent, whose tracker follows the turns."""
 
     def __init__(self) -> None:
-        self._dialects = DialectFinder()
-        self._turns: TurnTracker = ClaudeTurns()
+        self._agents = AgentFinder()
+        self._turns = self._agents.agent.follow_turns()
         self._change = anyio.Event()
         self._waiting = 0  # tasks in `changed()`
 
@@ -430,14 +427,14 @@ class Activity:
 
     def said(self, lines: Sequence[bytes]) -> None:
         """Look for the beginning of a turn in `lines` from the client."""
-        if not self._dialects.is_decided:
-            self._find_dialect(lines)
+        if not self._agents.is_decided:
+            self._find_agent(lines)
         self._turns.said(lines)
 
     def heard(self, block: LineBlock) -> None:
         """Look for the end of a turn in lines from the process."""
-        if not self._dialects.is_decided:
-            self._find_dialect(bytes(block).split(b"\n"))
+        if not self._agents.is_decided:
+            self._find_agent(bytes(block).split(b"\n"))
         self._turns.heard(block, exactly=self._waiting > 0)
         if self._waiting:
             self._tell()
@@ -460,99 +457,11 @@ class Activity:
         finally:
             self._waiting -= 1
 
-    def _find_dialect(self, lines: Sequence[bytes]) -> None:
-        if self._dialects.look(lines) is Dialect.CODEX:
-            self._turns = CodexTurns()
+    def _find_agent(self, lines: Sequence[bytes]) -> None:
+        before = self._agents.agent
+        if (agent := self._agents.look(lines)) is not before:
+            self._turns = agent.follow_turns()
 
     def _tell(self) -> None:
         change, self._change = self._change, anyio.Event()
         change.set()
-
-
-# JSON may write letters as escapes
-_CANDIDATE = re.compile(rb'"subtype"\s*:\s*"(?:initialize|set_max_thinking_tokens)"|\\u00')
-
-
-class ServerFields:
-    """Changes requests of the client so that the options of the gateway hold. All other lines keep their bytes.
-
-    Args:
-        fields: set in every `initialize` request; they replace the client's fields of the same name.
-        max_thinking_tokens: the most that a `set_max_thinking_tokens` request may ask for; None is no limit.
-    """
-
-    def __init__(self, fields: Mapping[str, Any], *, max_thinking_tokens: int | None = None) -> None:
-        self._fields = dict(fields)
-        self._max_thinking_tokens = max_thinking_tokens
-
-    def merged(self, lines: Sequence[bytes]) -> Sequence[bytes]:
-        """Return `lines`, with changes in the requests that the gateway's options concern."""
-        if not self._fields and self._max_thinking_tokens is None:
-            return lines
-        return [self._merged(line) if _CANDIDATE.search(line) else line for line in lines]
-
-    def _merged(self, line: bytes) -> bytes:
-        try:
-            message, _ = parse_json(line)
-        except JSONTextError:
-            return line  # the CLI reports it
-        request = message.get("request") if isinstance(message, dict) and message.get("type") == "control_request" else None
-        if not isinstance(request, dict):
-            return line
-        changes = self._changes(request)
-        if not changes:
-            return line
-        request.update(changes)
-        return encode_line(message)[:-1]
-
-    def _changes(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        if request.get("subtype") == "initialize":
-            return self._fields
-        limit = self._max_thinking_tokens
-        if request.get("subtype") != "set_max_thinking_tokens" or limit is None:
-            return {}
-        wanted = request.get("max_thinking_tokens")  # null is no limit
-        allowed = isinstance(wanted, int) and not isinstance(wanted, bool) and wanted <= limit
-        return {} if allowed else {"max_thinking_tokens": limit}
-
-
-_THREADS: Final = frozenset({"thread/start", "thread/resume", "thread/fork"})
-_CODEX_CANDIDATE = re.compile(rb'"(?:thread/(?:start|resume|fork)|turn/start)"|\\u00|\\/')
-
-
-class CodexFields(ServerFields):
-    """Changes requests of the client so that the options of a gateway in front of Codex hold for its threads and turns.
-
-    It keeps a client from choosing more by mistake. It is no wall: `command/exec` and other requests of Codex obey no option.
-
-    Args:
-        fields: set in every request that opens a thread: `approvalPolicy` and `sandbox`, as far as the gateway has them. A prompt gets the
-            same `approvalPolicy`, and no sandbox of its own.
-    """
-
-    def __init__(self, fields: Mapping[str, Any]) -> None:
-        super().__init__(fields)
-
-    def merged(self, lines: Sequence[bytes]) -> Sequence[bytes]:
-        """Return `lines`, with changes in the requests that the gateway's options concern."""
-        if not self._fields:
-            return lines
-        return [self._merged_codex(line) if _CODEX_CANDIDATE.search(line) else line for line in lines]
-
-    def _merged_codex(self, line: bytes) -> bytes:
-        try:
-            message, _ = parse_json(line)
-        except JSONTextError:
-            return line  # Codex answers nothing to it
-        method = message.get("method") if isinstance(message, dict) else None
-        if method not in _THREADS and method != "turn/start":
-            return line
-        given = message.get("params")
-        params: dict[str, Any] = dict(given) if isinstance(given, dict) else {}
-        if method == "turn/start":
-            if "sandbox" in self._fields:
-                params.pop("sandboxPolicy", None)
-            changes = {name: value for name, value in self._fields.items() if name in params}
-        else:
-            changes = self._fields
-        return encode_line({**message, "params": {**params, **changes}})[:-1]

@@ -22,7 +22,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "launch.credentials": "CredentialReport describe_credentials",
         "launch.discovery": "CLI CLIChange find_cli on_cli_change",
         "launch.environ": "build_environment describe_environment",
-        "launch.launch": "Launch build_launch",
+        "launch.launch": "Launch PlannedLaunch build_launch",
         "launch.launcher": "Launcher",
         "launch.options": "BillingPolicy ClaudeOptions EnvironmentMode PermissionMode",
         "launch.rules": "split_rules",

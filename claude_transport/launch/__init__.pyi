@@ -10,6 +10,7 @@ from claude_transport.launch.discovery import on_cli_change as on_cli_change
 from claude_transport.launch.environ import build_environment as build_environment
 from claude_transport.launch.environ import describe_environment as describe_environment
 from claude_transport.launch.launch import Launch as Launch
+from claude_transport.launch.launch import PlannedLaunch as PlannedLaunch
 from claude_transport.launch.launch import build_launch as build_launch
 from claude_transport.launch.launcher import Launcher as Launcher
 from claude_transport.launch.options import BillingPolicy as BillingPolicy
@@ -28,6 +29,7 @@ __all__ = [
     "Launch",
     "Launcher",
     "PermissionMode",
+    "PlannedLaunch",
     "build_argv",
     "build_environment",
     "build_launch",

@@ -73,13 +73,21 @@ REDACTED: Final = frozenset(
 )
 
 
-class ClaudeOptions(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
+class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The base class of the options of every agent, which tells the agent: `agent_name` is what `find_agent()` looks for."""
+
+    agent_name: ClassVar[str]
+
+
+class ClaudeOptions(AgentOptions, frozen=True, kw_only=True, repr_omit_defaults=True):
     """Says how to start and set up the CLI: model, prompts, tools, permissions, servers, session, limits and environment.
 
     Every option has a default. Times are seconds, budgets US dollars; sequences may be lists or tuples. The object cannot be changed;
     `replace(**changes)` makes a changed copy. A value that the CLI would refuse raises `ConfigurationError` when a
     `SubprocessTransport` is made. What depends on files, variables or the user is checked at its `connect()`, before any process runs.
     """
+
+    agent_name: ClassVar[str] = "claude-code"
 
     # The model.
     model: str | None = None

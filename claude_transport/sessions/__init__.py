@@ -21,6 +21,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "sessions.importing": "import_session_to_store",
         "sessions.listing": "SDKSessionInfo get_session_info list_sessions",
         "sessions.memory_store": "InMemorySessionStore",
+        "sessions.opening": "open_session_store",
         "sessions.places": "project_key_for_directory",
         "sessions.reading": "SessionMessage get_session_messages get_subagent_messages list_subagents",
         "sessions.redis_store": "RedisSessionStore",

@@ -27,6 +27,7 @@ from claude_transport.sessions.listing import SDKSessionInfo as SDKSessionInfo
 from claude_transport.sessions.listing import get_session_info as get_session_info
 from claude_transport.sessions.listing import list_sessions as list_sessions
 from claude_transport.sessions.memory_store import InMemorySessionStore as InMemorySessionStore
+from claude_transport.sessions.opening import open_session_store as open_session_store
 from claude_transport.sessions.places import project_key_for_directory as project_key_for_directory
 from claude_transport.sessions.reading import SessionMessage as SessionMessage
 from claude_transport.sessions.reading import get_session_messages as get_session_messages
@@ -67,6 +68,7 @@ __all__ = [
     "list_sessions_from_store",
     "list_subagents",
     "list_subagents_from_store",
+    "open_session_store",
     "project_key_for_directory",
     "rename_session",
     "rename_session_via_store",

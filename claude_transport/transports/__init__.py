@@ -21,6 +21,7 @@ from claude_transport.lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "agents.claude_code": "options_to_resume session_terms",
         "transport": "AtOnce BeforePrompt Client Confidential PermissionSetting SessionTerms Storage Transport TransportInfo TransportLike",
         "transports.forwarding": "Forwarded forward",
         "transports.mock": "MockTransport",
@@ -29,6 +30,6 @@ __getattr__, __dir__, __all__ = lazy_names(
         "transports.replay": "ReplayTransport",
         "transports.start_gate": "StartGate",
         "transports.stream": "StreamTransport",
-        "transports.subprocess": "SubprocessTransport options_to_resume session_terms",
+        "transports.subprocess": "SubprocessTransport",
     },
 )

@@ -1,5 +1,7 @@
 # Written by docs/generate_names.py from the table in __init__.py: do not edit.
 
+from claude_transport.agents.claude_code import options_to_resume as options_to_resume
+from claude_transport.agents.claude_code import session_terms as session_terms
 from claude_transport.transport import AtOnce as AtOnce
 from claude_transport.transport import BeforePrompt as BeforePrompt
 from claude_transport.transport import Client as Client
@@ -19,8 +21,6 @@ from claude_transport.transports.replay import ReplayTransport as ReplayTranspor
 from claude_transport.transports.start_gate import StartGate as StartGate
 from claude_transport.transports.stream import StreamTransport as StreamTransport
 from claude_transport.transports.subprocess import SubprocessTransport as SubprocessTransport
-from claude_transport.transports.subprocess import options_to_resume as options_to_resume
-from claude_transport.transports.subprocess import session_terms as session_terms
 
 __all__ = [
     "AtOnce",

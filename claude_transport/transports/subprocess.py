@@ -1,7 +1,7 @@
-"""`SubprocessTransport`: starts a `claude` or `codex` process from options, talks to it over pipes, and ends it.
+"""`SubprocessTransport`: starts the process of an agent from options, talks to it over pipes, and ends it.
 
-What to run is planned in `launch`, and in `codex.launch`. The pipes, and how a process is ended, are in `streams/process.py`; a process
-behind a launcher is in `streams/launched.py`. `session_terms` and `options_to_resume` are for every transport that is made from options.
+What to run is planned by the agent (`agents/`). The pipes, and how a process is ended, are in `streams/process.py`; a process behind a
+launcher is in `streams/launched.py`.
 """
 
 from __future__ import annotations
@@ -19,42 +19,17 @@ from typing import TYPE_CHECKING, Any
 import anyio.to_thread
 import msgspec
 
+from claude_transport.agents.agent import Agent, StartContext
+from claude_transport.agents.registry import find_agent
 from claude_transport.errors import CLIVersionMismatch, ConfigurationError, ProcessError, SpawnError, warn_caller
 from claude_transport.launch.argv import BARE_DROPPED
-from claude_transport.launch.discovery import (
-    CLI,
-    PATH_VARIABLE,
-    CLIState,
-    is_cli_known,
-    pin_cli,
-    read_cli_state,
-    read_cli_version,
-    remember_cli_version,
-    version_in_state,
-)
+from claude_transport.launch.discovery import CLI, CLIState, read_cli_state, read_cli_version, remember_cli_version, version_in_state
 from claude_transport.launch.environ import build_environment, environment_now
-from claude_transport.launch.features import check_range, require
-from claude_transport.launch.launch import (
-    Launch,
-    PlannedLaunch,
-    check_once,
-    find_transcript,
-    needs_of,
-    options_to_continue,
-    plan_launch,
-    without_supervisor,
-)
+from claude_transport.launch.launch import Launch, PlannedLaunch, without_supervisor
 from claude_transport.launch.launcher import Launcher
-from claude_transport.launch.options import ClaudeOptions
-from claude_transport.launch.payloads import Delivery, build_payloads, initialize_fields
-from claude_transport.launch.settings import (
-    ReadSettings,
-    naming_own_servers,
-    permission_settings,
-    settings_texts,
-    with_settings_read,
-)
-from claude_transport.launch.validation import UUID, validate_options
+from claude_transport.launch.options import AgentOptions, ClaudeOptions
+from claude_transport.launch.payloads import Delivery
+from claude_transport.launch.validation import validate_options
 from claude_transport.loggers import logger_for
 from claude_transport.printable import printable
 from claude_transport.protocol.envelope import DecodeFailure
@@ -62,12 +37,11 @@ from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineFramer
 from claude_transport.streams.at_once import OpensAtOnce
 from claude_transport.streams.guard import new_mark
 from claude_transport.streams.process import DEFAULT_CLOSE_TIMEOUT, ProcessConnectable, ProcessStream
-from claude_transport.transport import Client, Confidential, PermissionSetting, SessionTerms, Storage, TransportInfo
+from claude_transport.transport import Client, Confidential, SessionTerms, Storage, TransportInfo
 from claude_transport.transports.stream import StreamTransport
 from claude_transport.winapi import make_private
 
 if TYPE_CHECKING:
-    from claude_transport.codex.options import CodexOptions
     from claude_transport.sessions.materialising import FoundSession, PrivatePlace
     from claude_transport.streams.launched import LaunchedStream
     from claude_transport.transports.mirroring import Mirror
@@ -108,7 +82,7 @@ class SubprocessTransport(StreamTransport, at_once=True):
 
     def __init__(
         self,
-        options: ClaudeOptions | CodexOptions | None = None,
+        options: AgentOptions | None = None,
         *,
         command: Sequence[str | os.PathLike[str]] | None = None,
         launcher: Launcher | None = None,
@@ -117,20 +91,20 @@ class SubprocessTransport(StreamTransport, at_once=True):
         on_stderr: Callable[[str], object] | None = None,
         strict: bool = False,
     ) -> None:
-        codex = _codex_options(options, command=command)
         if command is not None and (isinstance(command, str | bytes) or not command):
             raise ConfigurationError(
                 "command must be a sequence of arguments with the program first, not one string or an empty sequence", option="command"
             )
         if launcher is not None and not isinstance(launcher, Launcher):
             raise ConfigurationError(f"launcher must be a Launcher, not {type(launcher).__name__}", option="launcher")
-        if isinstance(options, ClaudeOptions) and command is None:
-            check_once(options)
-        if isinstance(options, ClaudeOptions) and options.session_store is not None:
-            _check_mirrored(command=command, launcher=launcher)
+        if options is not None and not isinstance(options, AgentOptions):
+            raise ConfigurationError(
+                f"options must be the options of an agent, such as ClaudeOptions, not {type(options).__name__}", option="options"
+            )
+        self._options: Any = ClaudeOptions() if options is None else options
+        self._agent = find_agent(self._options)
+        self._agent.check(self._options, command=command, launcher=launcher)
         super().__init__(_Opener(self), max_line_bytes=max_line_bytes, close_timeout=close_timeout, strict=strict)
-        self._codex = codex
-        self._options = options if isinstance(options, ClaudeOptions) else ClaudeOptions()  # all at their defaults for Codex
         self._command = None if command is None else [os.fspath(argument) for argument in command]
         self._launcher = launcher
         self._on_stderr = on_stderr
@@ -139,14 +113,14 @@ class SubprocessTransport(StreamTransport, at_once=True):
         self._cli_version: str | None = None
         self._cli_state: CLIState | None = None
         self._env: Mapping[str, str] | None = None
-        self._read_options: ClaudeOptions | None = None  # the options with the settings file read, which is done once
+        self._read_options: Any = None  # the options with their files read, which is done once
         self._confidential: Sequence[str] | None = None
         self._mirror: Mirror | None = None
 
     @property
-    def options(self) -> ClaudeOptions | CodexOptions:
-        """The options that this transport was made with, unchanged."""
-        return self._codex or self._options
+    def options(self) -> Any:
+        """The options that this transport was made with, unchanged: `ClaudeOptions`, or those of another agent."""
+        return self._options
 
     @property
     def confidential(self) -> Confidential:
@@ -154,15 +128,8 @@ class SubprocessTransport(StreamTransport, at_once=True):
         if self._launcher is not None and self._launcher.supervised:
             return Confidential(self.options)
         if self._confidential is None:
-            self._confidential = self._settings_texts()
+            self._confidential = self._agent.confidential(self._read_options or self._options)
         return Confidential(self.options, (self._confidential,))
-
-    def _settings_texts(self) -> Sequence[str]:
-        if self._codex is None:
-            return settings_texts(self._read_options or self._options)
-        from claude_transport.codex.configuration import configuration_texts
-
-        return configuration_texts(self._codex)
 
     def attach(self, client: Client) -> SessionTerms:
         """Prepare the next `connect()` for `client`, the layer above (usually a `Query`), and return the `SessionTerms` of the options.
@@ -180,31 +147,22 @@ class SubprocessTransport(StreamTransport, at_once=True):
                 option="permission_prompt_tool_name",
             )
         self._client = client
-        codex = self._codex
+        delivery: Delivery = "files" if self._launcher is None else self._launcher.delivery
+        self._read_options = self._agent.read(self._options, delivery=delivery)
         return msgspec.structs.replace(
-            self._terms() if codex is None else SessionTerms(billing=codex.billing, agent="codex", thread=codex.thread_fields),
+            self._agent.terms(self._read_options, delivery=delivery, is_command=self._command is not None),
             strict=self._strict,
             on_failure=self._failures,
             hurry=self.hurry,
             find_cli_version=self._find_cli_version,
             at_once=self._at_once(),
-            storage=None if self._options.session_store is None else Storage(lambda: self.is_storing, self.wait_stored),
+            storage=None if self._agent.session_store(self._options) is None else Storage(lambda: self.is_storing, self.wait_stored),
         )
-
-    def _terms(self) -> SessionTerms:
-        """Return what the options for Claude ask of the layer above."""
-        delivery = "files" if self._launcher is None else self._launcher.delivery
-        if delivery == "files":
-            self._read_options = with_settings_read(self._options)
-        terms = session_terms(self._read_options or self._options, delivery=delivery)
-        if self._command is not None:  # a command gets none of the flags
-            terms = SessionTerms(initialize=terms.initialize, verbatim_prompts=terms.verbatim_prompts)
-        return terms
 
     async def open(self) -> ProcessStream | LaunchedStream:
         """Start the process and return its stream. `connect()` calls it, and raises the same errors. Do not call it yourself."""
         options = self._read_options or self._options
-        if options.session_store is None:
+        if self._agent.session_store(options) is None:
             return await self._open(options)
         from claude_transport.transports.mirroring import prepare_stored  # most sessions have no store
 
@@ -222,7 +180,7 @@ class SubprocessTransport(StreamTransport, at_once=True):
         self._tap, self._last_words = self._mirror.take, self._mirror.drain
         return stream
 
-    async def _open(self, options: ClaudeOptions, *, found: FoundSession | None = None) -> ProcessStream | LaunchedStream:
+    async def _open(self, options: Any, *, found: FoundSession | None = None) -> ProcessStream | LaunchedStream:
         # in a thread, because looking for the binary and reading files may meet a slow disk
         plan = self._planning(options)
         self._read_options, planned = plan() if self._plans_at_once(options) else await _in_thread(plan)
@@ -239,7 +197,7 @@ class SubprocessTransport(StreamTransport, at_once=True):
     def open_now(self) -> ProcessStream | None:
         """Start the process and return its stream, or None when something has to be waited for. `connect_now()` calls it."""
         options = self._read_options or self._options
-        if options.session_store is not None or os.name == "nt" or not self._plans_at_once(options):
+        if self._agent.session_store(options) is not None or os.name == "nt" or not self._plans_at_once(options):
             return None
         self._read_options, planned = self._planning(options)()
         self._accept_plan(planned)
@@ -250,21 +208,20 @@ class SubprocessTransport(StreamTransport, at_once=True):
             payloads.remove()
             raise
 
-    def _plans_at_once(self, options: ClaudeOptions) -> bool:
-        return self._codex is None and _is_quick(options, command=self._command, launcher=self._launcher)
+    def _plans_at_once(self, options: Any) -> bool:
+        return self._agent.plans_quickly(options, command=self._command, launcher=self._launcher)
 
-    def _planning(self, options: ClaudeOptions) -> Callable[[], tuple[ClaudeOptions, PlannedLaunch]]:
+    def _planning(self, options: Any) -> Callable[[], tuple[Any, PlannedLaunch]]:
         client = self._client
-        return functools.partial(
-            _plan,
-            options,
-            codex=self._codex,
+        context = StartContext(
+            inherited=environment_now(),
             command=self._command,
             launcher=self._launcher,
             permission_prompt=self._permission_prompt(),
             trace={} if client is None else {name.upper(): value for name, value in client.trace.items()},
             own_servers=() if client is None else client.mcp_servers,
         )
+        return functools.partial(_plan, self._agent, options, context)
 
     def _accept_plan(self, planned: PlannedLaunch) -> None:
         """Check that the CLI knows what the launch needs of it, and tell what the plan has to say."""
@@ -272,15 +229,7 @@ class SubprocessTransport(StreamTransport, at_once=True):
         if self._cli is not None:
             self._cli_state = read_cli_state(self._cli)
             self._cli_version = version_in_state(self._cli_state)
-        if self._cli is not None and self._codex is not None:
-            from claude_transport.codex.features import CODEX_RANGE
-
-            CODEX_RANGE.check(self._cli_version)
-        elif self._cli is not None:
-            check_range(self._cli_version)
-            require(*needs_of(planned.launch), version=self._cli_version)
-        if self._options.pin_cli and self._cli is not None and planned.remote is None:
-            pin_cli(self._cli, asked=self._options.cli_path)
+        self._agent.accept(self._options, planned, version=self._cli_version)
         if launch.initialize and (self._client is None or not self._client.initializes):
             names = ", ".join(sorted(launch.initialize))
             warn_caller(f"these options need an initialize request, which this program does not send: {names}")
@@ -341,10 +290,12 @@ class SubprocessTransport(StreamTransport, at_once=True):
 
     @property
     def _program(self) -> str:
-        return "claude" if self._codex is None else "codex"
+        return self._agent.program
 
     def _permission_prompt(self) -> str | None:
-        return "stdio" if self._client is not None and "can_use_tool" in self._client.answers else self._options.permission_prompt_tool_name
+        if self._client is not None and "can_use_tool" in self._client.answers:
+            return "stdio"
+        return self._agent.permission_prompt(self._options)
 
     @property
     def is_storing(self) -> bool:
@@ -369,16 +320,6 @@ def _take_unread(framer: LineFramer, mirror: Mirror, data: bytes) -> None:
     mirror.take(framer.feed(data))
 
 
-def _check_mirrored(*, command: object, launcher: Launcher | None) -> None:
-    if command is not None:
-        raise ConfigurationError("session_store needs the CLI, and command runs another program", option="session_store")
-    if launcher is not None and launcher.delivery != "files":
-        raise ConfigurationError(
-            f"session_store: the files of a session are not seen behind {launcher.name}; run a gateway there, and give it the store",
-            option="session_store",
-        )
-
-
 async def _privately(planned: PlannedLaunch, found: FoundSession | None, *, mirror: Mirror, payloads: _Payloads) -> PlannedLaunch:
     """Start the mirror. Return the launch with a private configuration directory, in which the session of the store is."""
     if found is None:
@@ -399,129 +340,21 @@ async def _privately(planned: PlannedLaunch, found: FoundSession | None, *, mirr
     return msgspec.structs.replace(planned, launch=msgspec.structs.replace(launch, env=env, directories=()))
 
 
-def session_terms(options: ClaudeOptions, *, delivery: Delivery = "files") -> SessionTerms:
-    """Return what `options` ask of a `Query`, as `SessionTerms`: return them from the `attach()` of a transport of your own.
-
-    `build_launch` says what to run, and these terms say what to send, so give both the same `delivery`: `"files"` puts large options into
-    files on this machine, `"initialize"` sends them in the `initialize` request. With the terms, a `Query` sends the fields of `initialize`
-    that the options need, refuses settings that would prevent `can_use_tool` from being called, and checks `billing`. Wrong options are not
-    refused here, but by `build_launch`.
-    """
-    return SessionTerms(
-        initialize=_initialize(options, delivery),
-        verbatim_prompts=options.verbatim_prompts,
-        permissions=_permissions(options),
-        session_id=_named_session(options),
-        forks_session=options.fork_session and options.session_id is None,
-        structured_output=options.output_format is not None,
-        billing=options.billing,
-    )
-
-
-def options_to_resume(options: ClaudeOptions, *, is_saved: bool | None = None) -> ClaudeOptions:
-    """Return options that resume the session that `options.session_id` names, if the CLI has saved it; otherwise `options`.
-
-    The CLI saves a session with its first prompt, and refuses to begin a second one under the same id (2.1.329, real). So make a second
-    transport for the same session with these options. A fork is not forked again.
-
-    Args:
-        is_saved: whether the session has been saved. By default this machine's disk is searched, which is quick unless the disk is slow.
-            For a CLI on another machine, pass whether a prompt was sent.
-    """
-    if options.session_id is not None and is_saved is None:
-        env = build_environment(options, environment_now())
-        is_saved = find_transcript(options.session_id, env=env, cwd=options.cwd) is not None
-    return options_to_continue(options) if is_saved else options
-
-
-def _permissions(options: ClaudeOptions) -> tuple[PermissionSetting, ...]:
-    """Return what the options say about permissions; nothing when the options are not valid."""
-    try:
-        return tuple(PermissionSetting(*row) for row in permission_settings(options))
-    except (ConfigurationError, AttributeError, TypeError):
-        return ()
-
-
-def _initialize(options: ClaudeOptions, delivery: Delivery) -> dict[str, Any]:
-    """Return the fields of `initialize`. Without files, they include everything that a file would hold."""
-    try:
-        if delivery == "files":
-            return initialize_fields(options)
-        return build_payloads(options, delivery=delivery, permissions={}).initialize
-    except (ConfigurationError, AttributeError, TypeError):
-        return {}
-
-
-def _named_session(options: ClaudeOptions) -> str | None:
-    """Return the id of the session that the options name; None when they name none, or name it by its title."""
-    if options.session_id is not None:
-        return options.session_id
-    return options.resume if options.resume is not None and UUID.fullmatch(options.resume) else None
-
-
-def _is_quick(options: ClaudeOptions, *, command: Sequence[str] | None, launcher: Launcher | None) -> bool:
-    """Return True when planning looks at nothing on the disk but at the program, which the event loop will start anyway."""
-    if launcher is not None or isinstance(options.mcp_servers, (str, os.PathLike)) or isinstance(options.system_prompt, Mapping):
-        return False
-    if isinstance(options.settings, (str, os.PathLike)) and not isinstance(options.settings, ReadSettings):
-        return False
-    return command is not None or is_cli_known(options.cli_path or os.environ.get(PATH_VARIABLE))
-
-
-def _codex_options(options: object, *, command: object) -> CodexOptions | None:
-    """Return `options`, checked, when they are for Codex, and None when they are for Claude.
-
-    Raises `ConfigurationError` for anything else, and for what Codex would refuse on any machine.
-    """
-    if options is None or isinstance(options, ClaudeOptions):
-        return None
-    from claude_transport.codex.options import CodexOptions, check_options  # not loaded for Claude
-
-    if not isinstance(options, CodexOptions):
-        raise ConfigurationError(f"options must be a ClaudeOptions or a CodexOptions, not {type(options).__name__}", option="options")
-    check_options(options, check_files=False)
-    if command is None:
-        from claude_transport.codex.argv import build_codex_argv
-
-        build_codex_argv(options, "codex")  # refuses settings that cannot be written
-    return options
-
-
-async def _in_thread(plan: Callable[[], tuple[ClaudeOptions, PlannedLaunch]]) -> tuple[ClaudeOptions, PlannedLaunch]:
+async def _in_thread(plan: Callable[[], tuple[Any, PlannedLaunch]]) -> tuple[Any, PlannedLaunch]:
     try:
         return await anyio.to_thread.run_sync(plan)
     except RuntimeError as exc:  # "can't start new thread"
         raise SpawnError(f"starting a session needs a thread, and none can be started: {exc}", path="claude") from exc
 
 
-def _plan(
-    options: ClaudeOptions,
-    *,
-    codex: CodexOptions | None,
-    command: Sequence[str] | None,
-    launcher: Launcher | None,
-    permission_prompt: str | None,
-    trace: Mapping[str, str],
-    own_servers: Sequence[str],
-) -> tuple[ClaudeOptions, PlannedLaunch]:
-    """Return the options with their settings file read, and what to run: Codex, if there are options for it.
+def _plan(agent: Agent, options: Any, context: StartContext) -> tuple[Any, PlannedLaunch]:
+    """Return the options with their files read, and what to run.
 
     Not a method: a thread must not hold the last reference to the transport, or it would finalise it.
     """
-    inherited = environment_now()
-    if codex is not None:
-        from claude_transport.codex.launch import plan_codex
-
-        planned = plan_codex(codex, inherited=inherited, command=command, launcher=launcher, trace=trace)
-    else:
-        if launcher is None or launcher.delivery == "files":
-            options = with_settings_read(options)
-        named = options if launcher is not None else naming_own_servers(options, own_servers)
-        planned = plan_launch(
-            named, inherited=inherited, command=command, launcher=launcher, permission_prompt=permission_prompt, trace=trace
-        )
-    given = options.env if codex is None else codex.env
-    launch = msgspec.structs.replace(planned.launch, env=_with_trace(planned.launch.env, trace, given=given))
+    options = agent.read(options, delivery="files" if context.launcher is None else context.launcher.delivery)
+    planned = agent.plan(options, context)
+    launch = msgspec.structs.replace(planned.launch, env=_with_trace(planned.launch.env, context.trace, given=options.env))
     return options, msgspec.structs.replace(planned, launch=launch)
 
 

@@ -9,14 +9,13 @@ import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import get_args
 
 import anyio.to_thread
 import pytest
 
 from claude_transport.app.arguments import AGENTS
 from claude_transport.codex import CodexOptions
-from claude_transport.completion.resolution import AgentChoice
+from claude_transport.completion.resolution import AGENTS as OF_THE_LIBRARY
 from claude_transport.testing import CodexScenario, FakeClaude, FakeCodex, FakeResponsesAPI, Scenario, replies
 from claude_transport.testing.codex_scenario import RunCommand, Say
 
@@ -44,7 +43,7 @@ async def ask(codex: CodexOptions, *arguments: str, backend: str, **env: str) ->
 
 
 def test_the_choices_of_the_program_are_those_of_the_library() -> None:
-    assert get_args(AgentChoice) == AGENTS
+    assert OF_THE_LIBRARY == AGENTS
 
 
 # ------------------------------------------------------------------------------------------------------------ the real codex

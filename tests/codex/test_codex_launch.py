@@ -136,7 +136,7 @@ def test_two_options_for_one_thing_are_refused(tmp_path: Path) -> None:
 
 
 def test_options_of_another_kind_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="a ClaudeOptions or a CodexOptions, not dict"):
+    with pytest.raises(ConfigurationError, match="options must be the options of an agent, such as ClaudeOptions, not dict"):
         SubprocessTransport({"model": "x"})  # type: ignore[arg-type]
 
 

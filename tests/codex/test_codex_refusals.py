@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 
 import claude_transport as ct
+from claude_transport.agents.agent import RUN_ONLY
 from claude_transport.codex import CodexOptions
 from claude_transport.completion import partial_completion
-from claude_transport.completion.codex_request import CLAUDE_OPTIONS, PLAIN_CODEX, CodexCall, input_of
-from claude_transport.completion.resolution import AgentResolution, Resolution
+from claude_transport.completion.codex_request import HONOURED, PLAIN_CODEX, CodexCall, input_of
+from claude_transport.completion.request import CompletionRequest
+from claude_transport.completion.resolution import AgentResolution
 from claude_transport.launch.options import fields_of
 from claude_transport.sessions import InMemorySessionStore
 
 CODEX = AgentResolution(kind="codex", layer="argument", choice="codex", reason="the call says codex")
-CLI = Resolution(kind="cli", layer="default", choice="auto", reason="the default says auto")
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +36,10 @@ def tripwire(tmp_path: Path) -> tuple[CodexOptions, Path]:
 
 
 def call(options: Any = None, codex: CodexOptions | None = None, **arguments: str) -> CodexCall:
-    return CodexCall(ct.ClaudeOptions() if options is None else options, codex, arguments=arguments, plain=options is None)
+    given = ct.ClaudeOptions() if options is None else options
+    return CodexCall(
+        CompletionRequest(prompt="", options=given, agent_options=codex, chosen=CODEX, arguments=arguments, plain=options is None)
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------ what is refused
@@ -126,8 +130,9 @@ async def test_options_of_codex_are_refused_where_the_call_says_claude_code() ->
 
 def test_every_option_of_claude_is_honoured_means_nothing_or_is_refused() -> None:
     names = {field.name for field in fields_of(ct.ClaudeOptions)}
-    assert set(CLAUDE_OPTIONS) <= names
-    assert {name for name, how in CLAUDE_OPTIONS.items() if how == "used"} == {
+    assert names >= {*HONOURED, *RUN_ONLY}
+    assert not {*HONOURED} & {*RUN_ONLY}
+    assert set(HONOURED) == {
         *("model", "system_prompt", "output_format", "cwd", "resume", "no_session_persistence", "env", "env_mode", "env_allow", "billing")
     }
     limits = (
@@ -140,7 +145,7 @@ def test_every_option_of_claude_is_honoured_means_nothing_or_is_refused() -> Non
         "max_retries",
         "background_wait_ceiling",
     )
-    assert not set(limits) & set(CLAUDE_OPTIONS), "what limits a run is never ignored"
+    assert not set(limits) & {*HONOURED, *RUN_ONLY}, "what limits a run is never ignored"
 
 
 async def test_s3_1_an_account_that_may_not_pay_is_refused_before_a_process_starts(tripwire: tuple[CodexOptions, Path]) -> None:
@@ -164,7 +169,7 @@ async def test_s3_1_an_account_that_may_not_pay_is_refused_before_a_process_star
 def test_without_options_codex_can_only_read_and_asks_for_nothing() -> None:
     assert call().options == PLAIN_CODEX == CodexOptions(sandbox="read-only", approval_policy="never")
     assert call().thread_settings == {}
-    call().check(CODEX, CLI)
+    call().check()
 
 
 def test_an_argument_counts_before_the_options_of_codex_and_these_before_those_of_claude() -> None:

@@ -11,9 +11,9 @@ import pytest
 from virtual_time import virtual_time
 
 from claude_transport import errors
+from claude_transport.agents.claude_fields import ClaudeFields
 from claude_transport.fleet.hosted import HostedSession
 from claude_transport.gateway.door import Allowance, GatewayLimits
-from claude_transport.gateway.session import ServerFields
 from claude_transport.protocol.fleet import Append, Appended, Call, Entry, Fenced, Lease, Owner, Renew, Renewed, Reply, Synced, Take, Taken
 from claude_transport.protocol.fleet_ends import Claimed, WorkerEnd
 from claude_transport.streams.broker import Broker, BrokerAddress, Carrier
@@ -130,7 +130,7 @@ class Stand:
             self.end,
             self.process,
             carrier=self.carrier,
-            fields=ServerFields({}),
+            fields=ClaudeFields({}),
             allowance=Spending(on_spend),
             limits=GatewayLimits(),
             storage=None,

@@ -10,9 +10,9 @@ import pytest
 from rehearsal import Rehearsal, Talker, rehearsal
 from virtual_time import virtual_time
 
+from claude_transport.codex.fields import CodexFields
 from claude_transport.codex.options import CodexOptions
 from claude_transport.errors import CLINotFoundError
-from claude_transport.gateway.session import CodexFields
 from claude_transport.protocol.link import Bye, End
 
 START = b'{"id":1,"method":"turn/start","params":{"threadId":"t","input":[]}}'

@@ -7,7 +7,7 @@ import json
 import pytest
 from rehearsal import rehearsal
 
-from claude_transport.gateway.session import ServerFields
+from claude_transport.agents.claude_fields import ClaudeFields
 from claude_transport.launch.options import ClaudeOptions
 
 OURS = {"appendSystemPrompt": "ours"}
@@ -28,7 +28,7 @@ HIDDEN = WRITTEN.replace("initialize", "initi\\u0061lize")
     ],
 )
 def test_a_field_of_the_gateway_replaces_the_clients(line: str) -> None:
-    (merged,) = ServerFields(OURS).merged([line.encode()])
+    (merged,) = ClaudeFields(OURS).merged([line.encode()])
     assert json.loads(merged)["request"] == {**THEIRS, **OURS}
 
 
@@ -45,7 +45,7 @@ def test_a_field_of_the_gateway_replaces_the_clients(line: str) -> None:
     ],
 )
 def test_every_other_line_stays_the_bytes_it_was(line: bytes) -> None:
-    (merged,) = ServerFields(OURS).merged([line])
+    (merged,) = ClaudeFields(OURS).merged([line])
     assert merged is line
 
 
@@ -59,14 +59,14 @@ def asking(tokens: object) -> bytes:
 )
 def test_a_running_session_cannot_raise_its_thinking_budget_either(wanted: object, gets: int) -> None:
     for line in (asking(wanted), asking(wanted).replace(b"thinking_tokens", b"thinking\\u005ftokens")):
-        (merged,) = ServerFields({}, max_thinking_tokens=1024).merged([line])
+        (merged,) = ClaudeFields({}, max_thinking_tokens=1024).merged([line])
         assert json.loads(merged)["request"]["max_thinking_tokens"] == gets
 
 
 def test_without_a_budget_of_the_gateway_such_a_request_stays_the_bytes_it_was() -> None:
     line = asking(10**6)
     for fields in ({}, OURS):
-        (merged,) = ServerFields(fields).merged([line])
+        (merged,) = ClaudeFields(fields).merged([line])
         assert merged is line
 
 

@@ -191,16 +191,16 @@ async def test_an_admitted_client_may_take_its_time_for_the_first_line() -> None
 
 
 async def test_options_the_gateway_has_for_initialize_are_put_into_the_clients_request() -> None:
-    from claude_transport.gateway.session import ServerFields
+    from claude_transport.agents.claude_fields import ClaudeFields
 
-    fields = ServerFields({"title": "ours"})
+    fields = ClaudeFields({"title": "ours"})
     request = {"type": "control_request", "request_id": "1", "request": {"subtype": "initialize", "hooks": {"Stop": []}, "title": "theirs"}}
     line = json.dumps(request).encode()
     (merged,) = fields.merged([line])
     assert json.loads(merged)["request"] == {"subtype": "initialize", "hooks": {"Stop": []}, "title": "ours"}
     others = [b'{"type":"user","text":"\\"subtype\\":\\"initialize\\""}', b'{"subtype":"initialize"}', b'{"subtype":"initialize" broken']
     assert fields.merged(others) == others
-    assert ServerFields({}).merged([line]) == [line]
+    assert ClaudeFields({}).merged([line]) == [line]
 
 
 async def test_a_token_with_all_its_sessions_gets_no_other_and_somebody_else_does() -> None:

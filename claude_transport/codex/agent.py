@@ -1,0 +1,91 @@
+"""`Codex`: Codex as an `Agent`. What its options become is in `argv` and `environ`; what its turns are, in `turns`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from claude_transport.agents.agent import Agent, AskedCall, Attempt, CallPlan, HeldOptions, StartContext
+from claude_transport.codex.argv import build_codex_argv
+from claude_transport.codex.configuration import configuration_texts
+from claude_transport.codex.discovery import find_codex
+from claude_transport.codex.features import CODEX_RANGE
+from claude_transport.codex.fields import CodexFields
+from claude_transport.codex.launch import plan_codex
+from claude_transport.codex.options import CodexOptions, check_options
+from claude_transport.errors import AuthFailed, BillingFailed, ConnectTimeout
+from claude_transport.launch.discovery import CLI
+from claude_transport.launch.launch import PlannedLaunch
+from claude_transport.launch.launcher import Launcher
+from claude_transport.launch.options import AgentOptions
+from claude_transport.launch.payloads import Delivery
+from claude_transport.protocol.codex_turns import CodexTurns
+from claude_transport.protocol.dialect import Dialect, TurnTracker, dialect_of
+from claude_transport.transport import SessionTerms
+
+
+class Codex(Agent):
+    """Codex, through `codex app-server`."""
+
+    name: ClassVar[str] = "codex"
+    title: ClassVar[str] = "Codex"
+    program: ClassVar[str] = "codex"
+    options_type: ClassVar[type[AgentOptions]] = CodexOptions
+    chooses_in: ClassVar[str] = ": choose in thread/start"
+    remedies: ClassVar[Mapping[type[BaseException], str]] = {
+        AuthFailed: "Log in (`codex login`), or set the key that the configuration of Codex names.",
+        BillingFailed: "Check the account's credit; `codex login status` says which account is used.",
+        ConnectTimeout: "`codex app-server` did not answer; run `codex` once by hand to see what it says.",
+    }
+
+    def speaks(self, line: bytes) -> bool:
+        """Return True for a line of JSON-RPC, and for an event of `codex exec --json`."""
+        return dialect_of(line) is Dialect.CODEX
+
+    def follow_turns(self) -> TurnTracker:
+        """Follow the turns of all threads."""
+        return CodexTurns()
+
+    def check(self, options: CodexOptions, *, command: Sequence[Any] | None, launcher: Launcher | None) -> None:
+        """Check the options alone, and that the settings can be written."""
+        check_options(options, check_files=False)
+        if command is None:
+            build_codex_argv(options, self.program)
+
+    def plan(self, options: CodexOptions, context: StartContext) -> PlannedLaunch:
+        """Plan `codex app-server`."""
+        return plan_codex(options, inherited=context.inherited, command=context.command, launcher=context.launcher, trace=context.trace)
+
+    def accept(self, options: CodexOptions, planned: PlannedLaunch, *, version: str | None) -> None:
+        """Check that the version is in the supported range."""
+        if planned.cli is not None:
+            CODEX_RANGE.check(version)
+
+    def terms(self, options: CodexOptions, *, delivery: Delivery, is_command: bool) -> SessionTerms:
+        """Return who may pay, and what the requests that open a thread have to say."""
+        return SessionTerms(billing=options.billing, agent=self.name, thread=options.thread_fields)
+
+    def confidential(self, options: CodexOptions) -> Sequence[str]:
+        """Return the texts of the configuration."""
+        return configuration_texts(options)
+
+    def hold(self, options: CodexOptions, terms: SessionTerms) -> HeldOptions:
+        """Set the sandbox and the approvals in every request that opens a thread."""
+        limits = {"sandbox": options.sandbox, "approvalPolicy": options.approval_policy}
+        return CodexFields({**terms.thread, **{name: value for name, value in limits.items() if isinstance(value, str)}})
+
+    def find(self, options: CodexOptions, env: Mapping[str, str]) -> CLI:
+        """Look for `codex` as `find_codex` does."""
+        return find_codex(options.codex_path, env=env)
+
+    def plan_call(self, call: AskedCall, env: Mapping[str, str]) -> CallPlan:
+        """Refuse what Codex cannot do, and find who would pay."""
+        from claude_transport.completion.codex_path import plan_codex_call  # one call is loaded only where it is made
+
+        return plan_codex_call(call, env)
+
+    def attempt(self, call: AskedCall, plan: CallPlan) -> Attempt:
+        """Send the prompt in a thread of its own."""
+        from claude_transport.completion.codex_path import CodexPath
+
+        return CodexPath(call, plan.credential)

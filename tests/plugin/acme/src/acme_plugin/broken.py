@@ -1,0 +1,3 @@
+"""It cannot be imported."""
+
+raise RuntimeError("acme_plugin.broken was imported")
