@@ -30,8 +30,8 @@ from simulated_ends import Line, Manner, Worker, encode_line  # type: ignore[imp
 from simulated_machines import Connection, Machine, Server, World  # type: ignore[import-not-found]
 from simulated_program import ClientDriver, Ledger, Program  # type: ignore[import-not-found]
 
-from claude_transport.protocol.fleet_answers import decode_node
-from claude_transport.protocol.fleet_placement import Node, Wanted, rank_nodes
+from claude_transport.fleet.answers import decode_node
+from claude_transport.fleet.placement import Node, Wanted, rank_nodes
 
 CAPACITY = 25
 """Sessions of one worker."""

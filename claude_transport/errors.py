@@ -60,7 +60,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, Final, Self
 
-from claude_transport.printable import last_lines, printable, redacted_head, redacted_tail
+from claude_transport.text.printable import last_lines, printable, redacted_head, redacted_tail
 
 __all__ = [
     "APIFailed",
@@ -267,7 +267,7 @@ def _shown(text: str, hide: Callable[[str], str]) -> str:
 def without_secrets(text: str) -> str:
     """Return `text` without what looks like a credential, and without the secrets of this process's environment."""
     try:
-        from claude_transport.secret_forms import SECRET, find_secrets, redact_secrets  # needed only after a failure
+        from claude_transport.text.secret_forms import SECRET, find_secrets, redact_secrets  # needed only after a failure
     except (ImportError, OSError):
         return ""  # no descriptor may be left to load it, and what cannot be redacted is not shown
 

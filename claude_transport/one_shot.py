@@ -20,9 +20,9 @@ from claude_transport.exchange.arguments import check_seconds
 from claude_transport.exchange.failures import tells_of_the_end
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.loggers import logger_for
-from claude_transport.printable import printable
 from claude_transport.protocol.envelope import Message
 from claude_transport.protocol.messages import ResultMessage, StreamEvent
+from claude_transport.text.printable import printable
 from claude_transport.transport import TransportLike
 from claude_transport.transports.subprocess import SubprocessTransport
 

@@ -7,6 +7,7 @@ chooses a plug-in. A plug-in is code that the user has installed, so it may do w
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from claude_transport.errors import ConfigurationError
@@ -46,6 +47,11 @@ def load_plugin(group: PluginGroup, name: str) -> Any:
             f"{_distribution_of(points[0])} has a plug-in {name!r} in {_full(group)}, and it cannot be imported "
             f"({type(exc).__name__}: {exc}). Correct or remove that distribution.",
         ) from exc
+
+
+def load_late(module: str, name: str) -> Any:
+    """Return a part of this library that stands above its caller, and is loaded only where it is used: an agent, a medium, an observer."""
+    return getattr(import_module(module), name)
 
 
 def distribution_of(group: PluginGroup, name: str) -> str:

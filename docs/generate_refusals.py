@@ -11,7 +11,7 @@ from pathlib import Path
 
 from claude_transport.errors import ConnectionLost
 from claude_transport.gateway.turned_away import REASONS
-from claude_transport.protocol.link import Refusal
+from claude_transport.link.machine import Refusal
 
 __all__ = ["PAGE", "main", "render"]
 

@@ -14,6 +14,7 @@ from typing import Any
 from claude_transport import errors
 from claude_transport.agents.agent import RUN_ONLY
 from claude_transport.backoff import RetryPolicy
+from claude_transport.codex.asking import HONOURED
 from claude_transport.codex.errors import error_of, interrupted
 from claude_transport.codex.messages import CodexTurnError
 from claude_transport.completion.api_path import NOT_CUSTOM
@@ -26,7 +27,6 @@ from claude_transport.completion.classification import (
     classify_result,
     timed_out,
 )
-from claude_transport.completion.codex_request import HONOURED
 from claude_transport.completion.resolution import AGENT_LAYERS, API_VARIABLES, CHOICES, LAYERS, MATRIX, Cell
 from claude_transport.launch.credentials import PAYERS
 from claude_transport.protocol.messages import ResultMessage

@@ -11,10 +11,10 @@ import claude_transport as ct
 from claude_transport import errors
 from claude_transport.client.reports import Prose
 from claude_transport.completion.classification import classify_cli_exception
-from claude_transport.printable import MARGIN_CHARS, redacted_head, redacted_tail
 from claude_transport.protocol.envelope import DecodeFailure
 from claude_transport.protocol.framing import OversizedLine
 from claude_transport.protocol.redaction import Redactor
+from claude_transport.text.printable import MARGIN_CHARS, redacted_head, redacted_tail
 from claude_transport.wrappers.gen_ai import limited
 
 KNOWN = "violet harbour-1729/Æsop"  # known by its value: two words

@@ -15,9 +15,9 @@ import pytest
 from redis_server import redis_server
 
 import claude_transport as ct
-from claude_transport.protocol.fleet_scripts import FleetKeys
+from claude_transport.fleet.broker import DEFAULT_PREFIX
+from claude_transport.fleet.scripts import FleetKeys
 from claude_transport.sessions import InMemorySessionStore, RedisSessionStore, get_session_messages, import_session_to_store
-from claude_transport.streams.broker import DEFAULT_PREFIX
 from claude_transport.testing import FakeClaude, Scenario
 
 PROJECT = Path(__file__).parent.parent

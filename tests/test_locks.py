@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from claude_transport.locks import is_taken, try_lock
+from claude_transport.platform.locks import is_taken, try_lock
 
 HOLDER = """
 import os, sys
-from claude_transport.locks import try_lock
+from claude_transport.platform.locks import try_lock
 file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
 print(try_lock(file), flush=True)
 sys.stdin.read()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from claude_transport import errors
 from claude_transport.gateway.turned_away import TurnedAway
-from claude_transport.printable import printable, printable_lines
+from claude_transport.text.printable import printable, printable_lines
 
 ANY_TEXT = st.text(st.characters(), max_size=300)
 

@@ -10,7 +10,7 @@ import pytest
 
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.gateway.health import GatewayMetrics
-from claude_transport.prometheus import CONTENT_TYPE, Sample, family_text
+from claude_transport.protocol.prometheus import CONTENT_TYPE, Sample, family_text
 from claude_transport.wrappers.metrics_snapshot import MetricsSnapshot, ModelCounts, Timing, TokenCounts, prometheus_text
 
 STRANGE = 'a "b"\\n\n\\ä{},= #'

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from claude_transport import errors
-from claude_transport.protocol.link import ProcessEnd, decode_frame, encode_frame
+from claude_transport.link.machine import ProcessEnd, decode_frame, encode_frame
 from claude_transport.transport import TransportInfo
 
 SECRET = "Madder-Grebe-6612"

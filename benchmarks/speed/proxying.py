@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from claude_transport.protocol.link import LINK_VERSION, Data, Hello, LinkEnd, encode_frame
+from claude_transport.link.machine import LINK_VERSION, Data, Hello, LinkEnd, encode_frame
 from speed import relay
 from speed.bench import Bench, Table, Tables
 from speed.harness import Cost, ratio, spread, table

@@ -159,6 +159,18 @@ class Agent(ABC):
     def follow_turns(self) -> TurnTracker:
         """Return what follows the turns of one session: when a turn runs, and what has to be said before its input may end."""
 
+    def metrics_reader(self) -> Any:
+        """Return what reads the lines for `MetricsTransport`; None for an agent that speaks as Claude does."""
+        return None
+
+    def spans(self, tracer: Any, *, content: Any) -> Any:
+        """Return what makes the OpenTelemetry spans of a session; None for an agent that speaks as Claude does."""
+        return None
+
+    def lanes(self, scene: Any) -> Any:
+        """Return what reads a tape for the inspector, into its `scene`; None for an agent that speaks as Claude does."""
+        return None
+
     # Running it
 
     def check(self, options: Any, *, command: Sequence[Any] | None, launcher: Launcher | None) -> None:  # noqa: B027 - may be left out

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from importlib import import_module
 from typing import Final
 
 from claude_transport.agents.agent import Agent
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch.options import AgentOptions
-from claude_transport.plugins import distribution_of, failed_plugin, load_plugin, plugin_names
+from claude_transport.plugins import distribution_of, failed_plugin, load_late, load_plugin, plugin_names
 
 _BUILT_IN: Final = {
     "claude-code": ("claude_transport.agents.claude_code", "ClaudeCode"),
@@ -78,7 +77,7 @@ def _known() -> Iterator[Agent]:
 def _load(name: str) -> Agent:
     if name in _BUILT_IN:
         module, attribute = _BUILT_IN[name]
-        built_in: Agent = getattr(import_module(module), attribute)()
+        built_in: Agent = load_late(module, attribute)()
         return built_in
     found = load_plugin("agents", name)
     if found is None:

@@ -39,9 +39,9 @@ from claude_transport.completion.resolution import AgentChoice, AgentKind
 from claude_transport.errors import ClaudeTransportError, CLINotFoundError, ConfigurationError, MissingResult, UsageError
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.one_shot import OneShot, query
-from claude_transport.printable import printable
 from claude_transport.protocol.envelope import DecodeFailure, Message, OversizedMessage, encode_message
 from claude_transport.protocol.messages import AssistantMessage, InitMessage, ResultMessage
+from claude_transport.text.printable import printable
 from claude_transport.transport import Transport
 from claude_transport.transports.subprocess import SubprocessTransport
 
@@ -245,7 +245,7 @@ def _codex_options(args: SimpleNamespace) -> CodexOptions | None:
     """Return the options for Codex, if a codex is named. Codex is loaded only then, and where it answers."""
     if args.codex_path is None:
         return None
-    from claude_transport.completion.codex_request import PLAIN_CODEX
+    from claude_transport.codex.asking import PLAIN_CODEX
 
     return PLAIN_CODEX.replace(codex_path=args.codex_path)
 

@@ -48,11 +48,11 @@ from claude_transport.launch.discovery import find_cli, read_cli_version, rememb
 from claude_transport.launch.environ import build_environment, describe_environment
 from claude_transport.launch.features import NEWEST_CLI, OLDEST_CLI, parse_version, range_note
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.printable import printable
 from claude_transport.protocol.diagnosis import error_for
 from claude_transport.testing import FakeMessagesAPI, replies
 from claude_transport.testing.fake_claude import FakeClaude
 from claude_transport.testing.scenario import Scenario
+from claude_transport.text.printable import printable
 from claude_transport.transports.subprocess import SubprocessTransport
 
 TESTED_VERSION: Final = NEWEST_CLI

@@ -9,7 +9,7 @@ import msgspec
 from claude_transport.app.failures import EXIT_FAILED, EXIT_OK
 from claude_transport.app.terminal import Output, json_for_terminals, visible
 from claude_transport.errors import CLIConnectionError
-from claude_transport.streams.broker import BrokerAddress
+from claude_transport.fleet.broker import BrokerAddress
 
 
 async def examine(url: str, *, as_json: bool) -> int:

@@ -37,7 +37,7 @@ from claude_transport.errors import (
     UsageError,
     WrongLibcError,
 )
-from claude_transport.printable import printable, printable_lines, redacted_tail
+from claude_transport.text.printable import printable, printable_lines, redacted_tail
 
 PROGRAM: Final = "claude-transport"
 COMPLETE_VARIABLE: Final = "_CLAUDE_TRANSPORT_COMPLETE"

@@ -23,7 +23,7 @@ from claude_transport.inspection.page import render_page
 from claude_transport.inspection.scene import bytes_text, count_text, dollars_text, plural, seconds_text
 from claude_transport.inspection.summary import CallStats, Problem, TapeSummary, TurnSummary
 from claude_transport.inspection.timeline import Timeline, read_timeline, summarize
-from claude_transport.winapi import make_private
+from claude_transport.platform.winapi import make_private
 
 _LABEL: Final = 12
 """Columns of the first column."""

@@ -10,11 +10,11 @@ import anyio
 from claude_transport.app.event_loop import while_ticking
 from claude_transport.app.failures import EXIT_OK, NO_ANSWER
 from claude_transport.app.render import Face, ToolCall, Words
+from claude_transport.codex.asking import PLAIN_CODEX
 from claude_transport.codex.conversation import NewText
 from claude_transport.codex.messages import CodexNotification, ItemStarted
 from claude_transport.codex.session import CodexSession
 from claude_transport.codex.tool_calls import tool_call_of
-from claude_transport.completion.codex_request import PLAIN_CODEX
 from claude_transport.errors import ConfigurationError, MissingResult
 from claude_transport.inspection.scene import gist_of_input
 from claude_transport.transport import Transport

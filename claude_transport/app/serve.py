@@ -29,7 +29,7 @@ from claude_transport.gateway.door import GatewayLimits, GatewayTokens
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.gateway.serving import GatewaySettings, serve
 from claude_transport.launch.options import AgentOptions, ClaudeOptions
-from claude_transport.printable import printable, printable_lines
+from claude_transport.text.printable import printable, printable_lines
 
 if TYPE_CHECKING:
     from claude_transport.codex.options import CodexOptions

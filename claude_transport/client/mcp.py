@@ -23,9 +23,9 @@ from claude_transport.errors import ConfigurationError, ControlRequestFailed
 from claude_transport.exchange.failures import guarded, meant_for_the_program, without_cancellation
 from claude_transport.loggers import logger_for
 from claude_transport.loops.background import BackgroundTask
-from claude_transport.printable import printable
 from claude_transport.protocol.answers import McpServersChange
 from claude_transport.protocol.redaction import Redactor
+from claude_transport.text.printable import printable
 
 if TYPE_CHECKING:
     from mcp.server import Server

@@ -49,7 +49,6 @@ from claude_transport.loggers import logger_for
 from claude_transport.loops.alarm import Alarm
 from claude_transport.loops.background import OrderedStarts, start_in
 from claude_transport.loops.current import Flag, clock_here
-from claude_transport.printable import printable, redacted_head
 from claude_transport.protocol.answers import McpServersChange
 from claude_transport.protocol.codec import LineDecoder
 from claude_transport.protocol.control import ControlResponse, InitializationInfo, encode_user_message
@@ -57,6 +56,7 @@ from claude_transport.protocol.conversation import Action, Cancel, Conversation,
 from claude_transport.protocol.diagnosis import error_for
 from claude_transport.protocol.envelope import DecodeFailure, Message, OversizedMessage
 from claude_transport.protocol.messages import AssistantMessage, CompactBoundary, ResultMessage
+from claude_transport.text.printable import printable, redacted_head
 from claude_transport.transport import Client, TransportInfo, TransportLike, check_transport
 from claude_transport.wrappers.redactor import redactor_for
 

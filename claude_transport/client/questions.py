@@ -24,7 +24,6 @@ from claude_transport.exchange.failures import guarded, without_cancellation
 from claude_transport.launch.features import require, supports
 from claude_transport.loggers import logger_for
 from claude_transport.loops.current import Flag
-from claude_transport.printable import printable
 from claude_transport.protocol.control import (
     CanUseTool,
     ControlRequest,
@@ -35,6 +34,7 @@ from claude_transport.protocol.control import (
     encode_control_error,
     encode_control_success,
 )
+from claude_transport.text.printable import printable
 
 logger: logging.Logger = logger_for(__name__)
 

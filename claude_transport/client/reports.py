@@ -10,12 +10,12 @@ import msgspec
 
 from claude_transport.errors import ClaudeTransportError, CLIJSONDecodeError, ConfigurationError, ConnectionLost, ProcessError
 from claude_transport.launch.rules import check_agent_rules, check_skills
-from claude_transport.printable import printable
 from claude_transport.protocol.codec import DecodeCounters
 from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage
 from claude_transport.protocol.framing import OversizedLine
 from claude_transport.protocol.messages import ResultMessage
 from claude_transport.protocol.redaction import Redactor
+from claude_transport.text.printable import printable
 from claude_transport.transport import TransportInfo
 
 _PROSE_BYTES: Final = 4096

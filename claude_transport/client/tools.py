@@ -36,7 +36,7 @@ import msgspec
 
 from claude_transport.errors import ConfigurationError
 from claude_transport.loggers import logger_for
-from claude_transport.printable import printable
+from claude_transport.text.printable import printable
 
 if TYPE_CHECKING:
     from mcp.server import Server

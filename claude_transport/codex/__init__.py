@@ -41,6 +41,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "codex.callbacks": "ApprovalDecision CodexTool CodexToolContext OnApproval",
         "codex.conversation": "CodexTurnResult NewText TurnStatus",
         "codex.errors": "error_of",
+        "codex.pool": "CodexPool",
         "codex.session": "CodexCloseReport CodexSession CodexThread CodexTurn",
         "codex.items": "AgentMessageItem AnyItem CodexItem CommandExecutionItem ContextCompactionItem DynamicToolCallItem "
         "FileChangeItem FileUpdate McpToolCallItem PlanItem ReasoningItem UnknownItem UserMessageItem WebSearchItem",

@@ -83,6 +83,7 @@ from claude_transport.codex.messages import decode_message as decode_message
 from claude_transport.codex.options import ApprovalPolicy as ApprovalPolicy
 from claude_transport.codex.options import CodexOptions as CodexOptions
 from claude_transport.codex.options import SandboxMode as SandboxMode
+from claude_transport.codex.pool import CodexPool as CodexPool
 from claude_transport.codex.session import CodexCloseReport as CodexCloseReport
 from claude_transport.codex.session import CodexSession as CodexSession
 from claude_transport.codex.session import CodexThread as CodexThread
@@ -102,6 +103,7 @@ __all__ = [
     "CodexMessage",
     "CodexNotification",
     "CodexOptions",
+    "CodexPool",
     "CodexRequest",
     "CodexSession",
     "CodexThread",

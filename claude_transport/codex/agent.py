@@ -12,14 +12,15 @@ from claude_transport.codex.discovery import find_codex
 from claude_transport.codex.features import CODEX_RANGE
 from claude_transport.codex.fields import CodexFields
 from claude_transport.codex.launch import plan_codex
+from claude_transport.codex.metrics import CodexReader
 from claude_transport.codex.options import CodexOptions, check_options
+from claude_transport.codex.turns import CodexTurns
 from claude_transport.errors import AuthFailed, BillingFailed, ConnectTimeout
 from claude_transport.launch.discovery import CLI
 from claude_transport.launch.launch import PlannedLaunch
 from claude_transport.launch.launcher import Launcher
 from claude_transport.launch.options import AgentOptions
 from claude_transport.launch.payloads import Delivery
-from claude_transport.protocol.codex_turns import CodexTurns
 from claude_transport.protocol.dialect import Dialect, TurnTracker, dialect_of
 from claude_transport.transport import SessionTerms
 
@@ -45,6 +46,22 @@ class Codex(Agent):
     def follow_turns(self) -> TurnTracker:
         """Follow the turns of all threads."""
         return CodexTurns()
+
+    def metrics_reader(self) -> CodexReader:
+        """Read turns, tokens and results."""
+        return CodexReader()
+
+    def spans(self, tracer: Any, *, content: Any) -> Any:
+        """Make the spans of turns and tool calls."""
+        from claude_transport.codex.spans import CodexSpans  # it needs OpenTelemetry
+
+        return CodexSpans(tracer, content=content)
+
+    def lanes(self, scene: Any) -> Any:
+        """Read the lanes of a tape."""
+        from claude_transport.codex.lanes import CodexLanes  # an inspector is rare
+
+        return CodexLanes(scene)
 
     def check(self, options: CodexOptions, *, command: Sequence[Any] | None, launcher: Launcher | None) -> None:
         """Check the options alone, and that the settings can be written."""
@@ -80,12 +97,12 @@ class Codex(Agent):
 
     def plan_call(self, call: AskedCall, env: Mapping[str, str]) -> CallPlan:
         """Refuse what Codex cannot do, and find who would pay."""
-        from claude_transport.completion.codex_path import plan_codex_call  # one call is loaded only where it is made
+        from claude_transport.codex.calling import plan_codex_call  # one call is loaded only where it is made
 
         return plan_codex_call(call, env)
 
     def attempt(self, call: AskedCall, plan: CallPlan) -> Attempt:
         """Send the prompt in a thread of its own."""
-        from claude_transport.completion.codex_path import CodexPath
+        from claude_transport.codex.calling import CodexPath
 
         return CodexPath(call, plan.credential)

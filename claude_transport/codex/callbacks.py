@@ -19,7 +19,7 @@ from claude_transport.exchange.arguments import check_callback
 from claude_transport.exchange.callbacks import CallbackFailures
 from claude_transport.exchange.failures import guarded, without_cancellation
 from claude_transport.loggers import logger_for
-from claude_transport.printable import printable
+from claude_transport.text.printable import printable
 
 logger: logging.Logger = logger_for(__name__)
 

@@ -38,7 +38,7 @@ from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.diagnosis import ReportedFailure
 from claude_transport.protocol.envelope import Message
 from claude_transport.protocol.messages import AssistantMessage, ResultMessage, StreamEvent
-from claude_transport.secret_forms import SECRET, find_secrets, redact_secrets
+from claude_transport.text.secret_forms import SECRET, find_secrets, redact_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -35,7 +35,7 @@ from claude_transport.protocol.diagnosis import (
     unreachable,
 )
 from claude_transport.protocol.messages import APIRetryMessage
-from claude_transport.secret_forms import SECRET, is_secret_name
+from claude_transport.text.secret_forms import SECRET, is_secret_name
 
 ERROR_TYPES: Final[Mapping[str, int]] = {
     "invalid_request_error": 400,

@@ -8,8 +8,8 @@ import traceback
 from collections.abc import Callable, Iterator
 
 from claude_transport.loggers import logger_for
-from claude_transport.printable import printable, printable_lines
 from claude_transport.protocol.redaction import Redactor
+from claude_transport.text.printable import printable, printable_lines
 
 logger: logging.Logger = logger_for(__name__)
 

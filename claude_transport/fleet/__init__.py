@@ -13,7 +13,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "fleet.metrics": "FleetMetrics",
         "fleet.registry": "BrokerCheck FleetNode FleetRegistry FleetSession",
+        "fleet.transport": "FleetTransport",
         "fleet.worker": "FleetWorker",
-        "transports.fleet": "FleetTransport",
     },
 )

@@ -5,8 +5,8 @@ from claude_transport.fleet.registry import BrokerCheck as BrokerCheck
 from claude_transport.fleet.registry import FleetNode as FleetNode
 from claude_transport.fleet.registry import FleetRegistry as FleetRegistry
 from claude_transport.fleet.registry import FleetSession as FleetSession
+from claude_transport.fleet.transport import FleetTransport as FleetTransport
 from claude_transport.fleet.worker import FleetWorker as FleetWorker
-from claude_transport.transports.fleet import FleetTransport as FleetTransport
 
 __all__ = [
     "BrokerCheck",

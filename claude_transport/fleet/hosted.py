@@ -1,6 +1,6 @@
 """`HostedSession`: one session of a fleet on this worker, from the claim to the end of its process, or of its lease.
 
-`worker.py` claims sessions and reads their streams. The rules are in `claude_transport.protocol.fleet_ends`.
+`worker.py` claims sessions and reads their streams. The rules are in `claude_transport.fleet.ends`.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import msgspec
 
 from claude_transport.agents.agent import HeldOptions
 from claude_transport.errors import ClaudeTransportError, ConnectionLost, ProcessError, ReplayGap, TransportClosed, TruncatedStream
+from claude_transport.fleet.answers import text_of
+from claude_transport.fleet.broker import Broker, BrokerCut, Carrier, first_of
+from claude_transport.fleet.ends import WorkerEnd
+from claude_transport.fleet.messages import Arrival, Entry, Kind, Owner, SessionEnd
+from claude_transport.fleet.scripts import RELEASE
 from claude_transport.fleet.tables import Tables
+from claude_transport.fleet.takeover import find_setup, without_setup_answers
 from claude_transport.gateway.door import Allowance, GatewayLimits
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.loggers import logger_for
 from claude_transport.loops.current import Wakeup
-from claude_transport.printable import printable
-from claude_transport.protocol.fleet import Arrival, Entry, Kind, Owner, SessionEnd
-from claude_transport.protocol.fleet_answers import text_of
-from claude_transport.protocol.fleet_ends import WorkerEnd
-from claude_transport.protocol.fleet_scripts import RELEASE
-from claude_transport.protocol.fleet_takeover import find_setup, without_setup_answers
 from claude_transport.protocol.framing import LineBlock
-from claude_transport.streams.broker import Broker, BrokerCut, Carrier, first_of
+from claude_transport.text.printable import printable
 from claude_transport.transport import PouredBlocks, Storage, Transport
 from claude_transport.wrappers.redactor import redactor_for
 

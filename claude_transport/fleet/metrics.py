@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from claude_transport.prometheus import counts_text
+from claude_transport.protocol.prometheus import counts_text
 
 
 class FleetMetrics:

@@ -13,14 +13,14 @@ import anyio
 import msgspec
 
 from claude_transport.errors import CLIConnectionError, ProtocolError, UsageError
+from claude_transport.fleet.answers import MALFORMED, count_of, fields_of, session_name, text_of
+from claude_transport.fleet.broker import Broker, BrokerAddress, BrokerCut
+from claude_transport.fleet.messages import epoch_of
+from claude_transport.fleet.stream import ask_table, broker_time, read_nodes, wake_node
 from claude_transport.fleet.tables import count_waiting
 from claude_transport.loggers import logger_for
-from claude_transport.printable import printable
-from claude_transport.protocol.fleet import epoch_of
-from claude_transport.protocol.fleet_answers import MALFORMED, count_of, fields_of, session_name, text_of
 from claude_transport.streams.address import check_text
-from claude_transport.streams.broker import Broker, BrokerAddress, BrokerCut
-from claude_transport.streams.fleet import ask_table, broker_time, read_nodes, wake_node
+from claude_transport.text.printable import printable
 
 logger: logging.Logger = logger_for(__name__)
 

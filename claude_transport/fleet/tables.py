@@ -14,11 +14,11 @@ from typing import Any, Final
 import msgspec
 
 from claude_transport.errors import ProtocolError
+from claude_transport.fleet.answers import MALFORMED, bytes_of, count_of, decode_node, session_name
+from claude_transport.fleet.broker import Broker, BrokerCut
+from claude_transport.fleet.placement import MAX_WORKSPACE_BYTES, Node
+from claude_transport.fleet.scripts import ADMIT, MEND, FleetKeys
 from claude_transport.loggers import logger_for
-from claude_transport.protocol.fleet_answers import MALFORMED, bytes_of, count_of, decode_node, session_name
-from claude_transport.protocol.fleet_placement import MAX_WORKSPACE_BYTES, Node
-from claude_transport.protocol.fleet_scripts import ADMIT, MEND, FleetKeys
-from claude_transport.streams.broker import Broker, BrokerCut
 
 logger: logging.Logger = logger_for(__name__)
 

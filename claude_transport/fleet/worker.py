@@ -25,20 +25,7 @@ import msgspec
 
 from claude_transport.agents.registry import find_agent
 from claude_transport.errors import ClaudeTransportError, ConfigurationError, ProtocolError, SessionInUse, UsageError
-from claude_transport.fleet.hosted import HostedSession, close_quietly, failed_end, release_session
-from claude_transport.fleet.metrics import FleetMetrics
-from claude_transport.fleet.tables import Tables
-from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices, check_answers
-from claude_transport.gateway.door import ANYBODY, Allowance, Door, GatewayLimits, GatewayTokens
-from claude_transport.gateway.health import Hosts, Pages
-from claude_transport.gateway.page_server import PageServer
-from claude_transport.gateway.turned_away import TurnedAway
-from claude_transport.launch.options import ClaudeOptions
-from claude_transport.loggers import logger_for
-from claude_transport.loops.current import Wakeup
-from claude_transport.printable import printable
-from claude_transport.protocol.fleet import FLEET_VERSIONS, Owner, SessionEnd
-from claude_transport.protocol.fleet_answers import (
+from claude_transport.fleet.answers import (
     MALFORMED,
     bytes_of,
     count_of,
@@ -49,14 +36,27 @@ from claude_transport.protocol.fleet_answers import (
     text_of,
     woken_about,
 )
-from claude_transport.protocol.fleet_ends import LEASE_SECONDS, Claimed, WorkerEnd
-from claude_transport.protocol.fleet_placement import MAX_NODE_BYTES, NODE_SECONDS, Node, Placed, Placing, Wanted, rank_nodes
-from claude_transport.protocol.fleet_scripts import CLAIM
-from claude_transport.protocol.fleet_secrets import with_secrets
-from claude_transport.protocol.fleet_takeover import SETUP_REQUESTS, setup_lines, takeover_lines
+from claude_transport.fleet.broker import READ_BLOCK, Broker, BrokerAddress, BrokerCut, Carrier, first_of
+from claude_transport.fleet.ends import LEASE_SECONDS, Claimed, WorkerEnd
+from claude_transport.fleet.hosted import HostedSession, close_quietly, failed_end, release_session
+from claude_transport.fleet.messages import FLEET_VERSIONS, Owner, SessionEnd
+from claude_transport.fleet.metrics import FleetMetrics
+from claude_transport.fleet.placement import MAX_NODE_BYTES, NODE_SECONDS, Node, Placed, Placing, Wanted, rank_nodes
+from claude_transport.fleet.scripts import CLAIM
+from claude_transport.fleet.secrets import with_secrets
+from claude_transport.fleet.stream import ask_table, broker_time, prove_with, read_home, read_nodes, wake_node
+from claude_transport.fleet.tables import Tables
+from claude_transport.fleet.takeover import SETUP_REQUESTS, setup_lines, takeover_lines
+from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices, check_answers
+from claude_transport.gateway.door import ANYBODY, Allowance, Door, GatewayLimits, GatewayTokens
+from claude_transport.gateway.health import Hosts, Pages
+from claude_transport.gateway.page_server import PageServer
+from claude_transport.gateway.turned_away import TurnedAway
+from claude_transport.launch.options import ClaudeOptions
+from claude_transport.loggers import logger_for
+from claude_transport.loops.current import Wakeup
 from claude_transport.streams.address import Address, check_text
-from claude_transport.streams.broker import READ_BLOCK, Broker, BrokerAddress, BrokerCut, Carrier, first_of
-from claude_transport.streams.fleet import ask_table, broker_time, prove_with, read_home, read_nodes, wake_node
+from claude_transport.text.printable import printable
 from claude_transport.transport import Client, SessionTerms, Transport, check_transport
 from claude_transport.transports.subprocess import SubprocessTransport
 

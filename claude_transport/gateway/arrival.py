@@ -24,12 +24,12 @@ from claude_transport.gateway.health import Page
 from claude_transport.gateway.observatory import Viewing
 from claude_transport.gateway.session import GONE
 from claude_transport.gateway.turned_away import TurnedAway
-from claude_transport.printable import printable
-from claude_transport.protocol.link import LINK_VERSION, Hello, Refusal, decode_frame, encode_frame
+from claude_transport.link.machine import LINK_VERSION, Hello, Refusal, decode_frame, encode_frame
 from claude_transport.streams.address import Address
 from claude_transport.streams.compression import accept_compression
 from claude_transport.streams.tls import TLSStream
 from claude_transport.streams.websocket import USUAL_MESSAGE_BYTES, HandshakeRequest, HTTPAnswer, accept_websocket
+from claude_transport.text.printable import printable
 from claude_transport.transports.stream import is_torn
 
 _CHUNK_BYTES: Final = 4096

@@ -22,9 +22,9 @@ from claude_transport.gateway.health import Page
 from claude_transport.gateway.observatory import Viewing
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.loggers import logger_for
-from claude_transport.printable import printable
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.websocket import HandshakeRequest, MessageReader, cut_messages
+from claude_transport.text.printable import printable
 
 logger: logging.Logger = logger_for(__name__)
 

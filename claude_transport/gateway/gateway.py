@@ -39,13 +39,13 @@ from claude_transport.gateway.session import (
 )
 from claude_transport.gateway.turned_away import RefusalLog, TurnedAway
 from claude_transport.launch.options import AgentOptions, ClaudeOptions
+from claude_transport.link.machine import Hello
 from claude_transport.loggers import logger_for
 from claude_transport.loops.background import BackgroundTask
-from claude_transport.printable import printable
-from claude_transport.protocol.link import Hello
 from claude_transport.streams.address import Address, parse_address
 from claude_transport.streams.process import DEFAULT_CLOSE_TIMEOUT
 from claude_transport.streams.websocket import HandshakeRequest
+from claude_transport.text.printable import printable
 from claude_transport.transport import Client, Transport, check_transport
 from claude_transport.transports.subprocess import SubprocessTransport
 

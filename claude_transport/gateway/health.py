@@ -15,7 +15,7 @@ import msgspec
 
 from claude_transport.errors import ConfigurationError
 from claude_transport.gateway.turned_away import ALLOW, TurnedAway
-from claude_transport.prometheus import CONTENT_TYPE, counts_text
+from claude_transport.protocol.prometheus import CONTENT_TYPE, counts_text
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):

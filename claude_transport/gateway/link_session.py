@@ -1,7 +1,7 @@
 """`LinkSession`: a session in link mode. Its process survives a lost connection, and the client receives each byte exactly once.
 
-The base class is in `session.py`. Frames and positions of the link are in `protocol/link.py`. The carrier, which client and gateway both
-use, is in `streams/link.py`. `gateway.py` accepts the connections and finds the session of each.
+The base class is in `session.py`. Frames and positions of the link are in `link/machine.py`. The carrier, which client and gateway both
+use, is in `link/carrier.py`. `gateway.py` accepts the connections and finds the session of each.
 """
 
 from __future__ import annotations
@@ -20,11 +20,8 @@ from anyio.abc import ByteStream
 from claude_transport.errors import ClaudeTransportError, ProcessError, ProtocolError, ReplayGap, TruncatedStream
 from claude_transport.gateway.session import GONE, Session, Surroundings, close_quietly
 from claude_transport.gateway.turned_away import TurnedAway
-from claude_transport.loops.background import BackgroundTask
-from claude_transport.loops.current import Wakeup
-from claude_transport.printable import redacted_tail
-from claude_transport.protocol.framing import LineBlock
-from claude_transport.protocol.link import (
+from claude_transport.link.carrier import LinkCarrier, LinkInbox
+from claude_transport.link.machine import (
     CLOSED_BY_SERVER,
     LINK_VERSION,
     Bye,
@@ -38,7 +35,10 @@ from claude_transport.protocol.link import (
     Welcome,
     encode_frame,
 )
-from claude_transport.streams.link import LinkCarrier, LinkInbox
+from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.current import Wakeup
+from claude_transport.protocol.framing import LineBlock
+from claude_transport.text.printable import redacted_tail
 from claude_transport.transport import Transport
 from claude_transport.wrappers.redactor import redactor_for
 

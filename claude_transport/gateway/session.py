@@ -24,10 +24,10 @@ from claude_transport.gateway.door import Allowance, GatewayLimits
 from claude_transport.gateway.health import GatewayMetrics
 from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.loggers import logger_for
-from claude_transport.printable import printable
 from claude_transport.protocol.framing import LineBlock, LineFramer, OversizedLine
 from claude_transport.protocol.observation import LineLog
 from claude_transport.streams.sockets import SocketStream
+from claude_transport.text.printable import printable
 from claude_transport.transport import PouredBlocks, Transport
 from claude_transport.transports.stream import is_torn
 

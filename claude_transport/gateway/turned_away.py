@@ -11,8 +11,8 @@ from typing import Any, Final
 import anyio
 
 from claude_transport.errors import ClaudeTransportError
-from claude_transport.printable import printable
 from claude_transport.protocol.envelope import encode_line
+from claude_transport.text.printable import printable
 
 REASONS: Final = {
     "auth": (401, "the token is missing or not accepted"),

@@ -88,7 +88,7 @@ class TapeSummary(msgspec.Struct, frozen=True, kw_only=True):
     * `exit_code`, `signal`: how the process ended, where the tape says so; else None.
     """
 
-    agent: Literal["claude", "codex"] = "claude"
+    agent: str = "claude"
     cli_version: str | None = None
     created_at: dt.datetime | None = None
     scrubbed: bool = False

@@ -14,10 +14,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal
+from typing import Any, BinaryIO, Final, Literal
 
 import msgspec
 
+from claude_transport.agents.registry import AgentFinder
 from claude_transport.errors import ConfigurationError
 from claude_transport.inspection.scene import (
     DEFAULT_MAX_EVENTS,
@@ -45,7 +46,6 @@ from claude_transport.protocol.control import (
     InboundBody,
     McpMessage,
 )
-from claude_transport.protocol.dialect import Dialect, DialectFinder
 from claude_transport.protocol.envelope import DecodeFailure, JSONTextError, Message, OversizedMessage, UnknownMessage, as_float, parse_json
 from claude_transport.protocol.messages import (
     APIRetryMessage,
@@ -81,9 +81,6 @@ from claude_transport.protocol.tape import (
     without_withdrawn,
 )
 from claude_transport.wrappers.metrics_snapshot import TokenCounts
-
-if TYPE_CHECKING:
-    from claude_transport.inspection.codex_lanes import CodexLanes
 
 OnProgress = Callable[[int, int], object]
 """Called with the bytes read so far, and the size of the file."""
@@ -161,8 +158,8 @@ class Reading:
             ControlRequest: partial(self._control.request, by="claude"),
             ControlCancelRequest: partial(self._control.cancel, by="claude"),
         }
-        self._dialects = DialectFinder()
-        self._codex: CodexLanes | None = None  # in place of the lanes above, once the lines have told that they are those of Codex
+        self._agents = AgentFinder()
+        self._other: Any = None  # in place of the lanes above, once the lines have told that they are those of another agent
         self._bytes = {"in": 0, "out": 0}
         self._types: dict[str, Counter[str]] = {"in": Counter(), "out": Counter()}
         self._unreadable = 0
@@ -180,13 +177,13 @@ class Reading:
             self._session.note(record.line)
             return
         self._bytes[record.dir] += len(record.line) + 1
-        if not self._dialects.is_decided and self._dialects.look([record.whole_line]) is Dialect.CODEX:
-            from claude_transport.inspection.codex_lanes import CodexLanes
-
-            self._codex = CodexLanes(scene)
-            self._session.agent = "codex"
-        if self._codex is not None:
-            self._read_codex(self._codex, record)
+        if not self._agents.is_decided:
+            agent = self._agents.look([record.whole_line])
+            self._other = agent.lanes(scene)
+            if self._other is not None:
+                self._session.agent = agent.program
+        if self._other is not None:
+            self._read_other(self._other, record)
             return
         message = decode_message(record.whole_line)
         self._count(record.dir, message)
@@ -195,15 +192,15 @@ class Reading:
         else:
             self._from_claude(message, record)
 
-    def _read_codex(self, codex: CodexLanes, record: TapeRecord) -> None:
-        message = codex.decode(record.whole_line)
+    def _read_other(self, lanes: Any, record: TapeRecord) -> None:
+        message = lanes.decode(record.whole_line)
         self._count(record.dir, message)
         if isinstance(message, DecodeFailure | OversizedMessage):
-            self._session.unreadable(message, by="the host" if record.dir == "in" else "codex")
+            self._session.unreadable(message, by="the host" if record.dir == "in" else self._session.agent)
         elif record.dir == "in":
-            codex.from_host(message)
+            lanes.from_host(message)
         else:
-            codex.from_codex(message, self._as_recorded(record))
+            lanes.from_agent(message, self._as_recorded(record))
 
     def _count(self, direction: str, message: Message) -> None:
         if isinstance(message, DecodeFailure | OversizedMessage):
@@ -261,8 +258,8 @@ class Reading:
         self._control.ended()
         for call in speech.tools.still_open():
             scene.worsen(call.event, "warning", f"{call.name} has no result")
-        if self._codex is not None:
-            self._codex.ended()
+        if self._other is not None:
+            self._other.ended()
 
     def timeline(self, header: TapeHeader, *, is_torn: bool = False) -> Timeline:
         """Return the timeline of what was read so far."""
@@ -273,14 +270,14 @@ class Reading:
 
     def summary(self, header: TapeHeader, *, is_torn: bool = False) -> TapeSummary:
         """Return the figures of what was read so far."""
-        scene, speech, session, codex = self._scene, self._speech, self._session, self._codex
-        turns: Sequence[TurnSummary] = scene.turns.turns if codex is None else codex.turns
-        ledger = scene.turns.ledger if codex is None else codex.ledger
+        scene, speech, session, other = self._scene, self._speech, self._session, self._other
+        turns: Sequence[TurnSummary] = scene.turns.turns if other is None else other.turns
+        ledger = scene.turns.ledger if other is None else other.ledger
         tokens = TokenCounts()
         for turn in turns:
             tokens = tokens.plus(turn.tokens)
         return TapeSummary(
-            agent="claude" if codex is None else "codex",
+            agent="claude" if other is None else session.agent,
             cli_version=header.cli_version,
             created_at=header.created_at,
             scrubbed=header.scrubbed,
@@ -289,15 +286,15 @@ class Reading:
             bytes_in=self._bytes["in"],
             bytes_out=self._bytes["out"],
             seconds=scene.t,
-            session_ids=session.session_ids if codex is None else codex.session_ids,
+            session_ids=session.session_ids if other is None else other.session_ids,
             turns=tuple(turns),
-            tools=(speech if codex is None else codex).tools.stats(),
-            requests=self._control.requests if codex is None else codex.requests,
+            tools=(speech if other is None else other).tools.stats(),
+            requests=self._control.requests if other is None else other.requests,
             tokens=tokens,
             models=ledger.models,
             cost_usd=ledger.cost_usd,
             api_messages=ledger.api_messages,
-            retries=session.retries if codex is None else codex.retries,
+            retries=session.retries if other is None else other.retries,
             messages_in=dict(self._types["in"]),
             messages_out=dict(self._types["out"]),
             unreadable_lines=self._unreadable,

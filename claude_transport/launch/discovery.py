@@ -33,12 +33,12 @@ import msgspec
 from claude_transport.errors import CLINotFoundError, ConfigurationError, NotExecutableError, warn_caller
 from claude_transport.launch import windows
 from claude_transport.loggers import logger_for
-from claude_transport.printable import printable
+from claude_transport.text.printable import printable
 
 if TYPE_CHECKING:
     from subprocess import Popen
 
-    from claude_transport.jobs import Job
+    from claude_transport.platform.jobs import Job
 
 PATH_VARIABLE: Final = "CLAUDE_CLI_PATH"
 
@@ -382,7 +382,7 @@ def _job(at_end: contextlib.ExitStack) -> Job | None:
     """Make the job of a child on Windows, whose end ends what the child has started. None on other systems, which have groups."""
     if not windows.needs_job_object(sys.platform):
         return None
-    from claude_transport.jobs import Job
+    from claude_transport.platform.jobs import Job
 
     job = Job()
     at_end.callback(job.close)

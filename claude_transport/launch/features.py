@@ -19,7 +19,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from claude_transport.errors import CLIVersionMismatch, warn_caller
-from claude_transport.printable import printable
+from claude_transport.text.printable import printable
 
 OLDEST_CLI: Final = "2.1.92"
 """The oldest CLI that this library talks to; an older one is refused."""

@@ -33,7 +33,7 @@ from claude_transport.errors import (
 )
 from claude_transport.launch.payloads import Delivery
 from claude_transport.launch.supervisor import bootstrap, end_command, keeper
-from claude_transport.printable import last_lines, redacted_tail
+from claude_transport.text.printable import last_lines, redacted_tail
 
 Quoting: TypeAlias = Literal["shell", "exec"]
 

@@ -8,13 +8,12 @@ from typing import Final
 
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.observing.following import LocalObservation, Observation
+from claude_transport.plugins import load_late
 from claude_transport.protocol.observation import check_since
 from claude_transport.streams.address import parse_address
 from claude_transport.transport import TransportLike, check_transport
 from claude_transport.wrappers.base import TransportWrapper
 from claude_transport.wrappers.observable import ObservableTransport
-
-"""Nested wrappers that are searched for the one that keeps lines."""
 
 _SESSION: Final = re.compile(r"[\w-]{1,64}", re.ASCII)
 
@@ -55,9 +54,9 @@ def observe(
     if url_or_transport.startswith(("redis:", "rediss:")):
         if session is None or not _SESSION.fullmatch(session):
             raise ConfigurationError("session must be the id of a session: letters, digits, - and _", option="session")
-        from claude_transport.observing.fleet import FleetObservation
-
-        return FleetObservation(url_or_transport, session=session, since=since, ssl_context=ssl_context)
+        make = load_late("claude_transport.fleet.observing", "FleetObservation")
+        observation: Observation = make(url_or_transport, session=session, since=since, ssl_context=ssl_context)
+        return observation
     address = parse_address(url_or_transport)
     if not address.is_websocket:
         raise ConfigurationError(f"observers connect over HTTP, and {address.scheme}:// has none: use ws:// or wss://", option="url")

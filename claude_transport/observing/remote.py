@@ -24,15 +24,15 @@ from claude_transport.errors import (
     without_secrets,
 )
 from claude_transport.observing.following import Observation
-from claude_transport.printable import printable, redacted_head
 from claude_transport.protocol.observation import SCRUBBED_HEADER, ObservedLine, check_since
 from claude_transport.protocol.server_sent_events import EventReader, ServerSentEvent
 from claude_transport.protocol.tape import Direction
-from claude_transport.secret_forms import SECRET
 from claude_transport.streams.address import Address
 from claude_transport.streams.http import HTTPStream, http_get
 from claude_transport.streams.sockets import DEFAULT_CONNECT_TIMEOUT, SocketConnectable
 from claude_transport.streams.tls import TLSConnectable
+from claude_transport.text.printable import printable, redacted_head
+from claude_transport.text.secret_forms import SECRET
 
 _SILENCE: Final = 60.0
 """Seconds without a byte until the connection counts as lost. A gateway sends a heartbeat every 20 seconds."""

@@ -1,7 +1,7 @@
-"""A pool of warm sessions: processes of `claude` or `codex` that were started and initialised before they are needed.
+"""A pool of warm sessions: processes of `claude` that were started and initialised before they are needed.
 
-`SessionPool` holds those of `claude`, `CodexPool` those of Codex, and lends each to one user. `PoolSnapshot` is what the pool holds at one
-moment. `Retirement` says why the pool ended a session.
+`SessionPool` lends each to one user. `PoolSnapshot` is what the pool holds at one moment. `Retirement` says why the pool ended a session.
+`claude_transport.codex` has a `CodexPool`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from claude_transport.lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "pool.codex_pool": "CodexPool",
         "pool.pool": "PoolSnapshot Retirement SessionPool",
     },
 )

@@ -1,12 +1,10 @@
 # Written by docs/generate_names.py from the table in __init__.py: do not edit.
 
-from claude_transport.pool.codex_pool import CodexPool as CodexPool
 from claude_transport.pool.pool import PoolSnapshot as PoolSnapshot
 from claude_transport.pool.pool import Retirement as Retirement
 from claude_transport.pool.pool import SessionPool as SessionPool
 
 __all__ = [
-    "CodexPool",
     "PoolSnapshot",
     "Retirement",
     "SessionPool",

@@ -20,7 +20,7 @@ from claude_transport.errors import ClaudeTransportError, ConfigurationError
 from claude_transport.launch.features import supports
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.loggers import logger_for
-from claude_transport.printable import printable
+from claude_transport.text.printable import printable
 
 logger: logging.Logger = logger_for(__name__)
 

@@ -47,10 +47,10 @@ from claude_transport.launch.options import ClaudeOptions
 from claude_transport.loggers import logger_for
 from claude_transport.loops.background import BackgroundTask
 from claude_transport.loops.current import HostLoop
+from claude_transport.platform.winapi import resident_bytes
 from claude_transport.pool.aim import Aim
 from claude_transport.transport import TransportLike, check_transport, check_transport_maker
 from claude_transport.transports.subprocess import SubprocessTransport
-from claude_transport.winapi import resident_bytes
 
 logger: logging.Logger = logger_for(__name__)
 

@@ -15,7 +15,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from claude_transport.protocol.redaction import Redactor
-from claude_transport.secret_forms import SECRET
+from claude_transport.text.secret_forms import SECRET
 
 FRAGMENT_FIELDS: Final = ("text", "thinking", "partial_json", "signature", "delta")
 """Fields of a delta that hold a fragment: those of Claude, and `delta` of Codex."""

@@ -20,7 +20,7 @@ import msgspec
 
 from claude_transport.protocol.envelope import encode_json
 from claude_transport.protocol.framing import OversizedLine
-from claude_transport.secret_forms import (
+from claude_transport.text.secret_forms import (
     HOME_USER,
     SECRET,
     find_home_users,
@@ -32,7 +32,7 @@ from claude_transport.secret_forms import (
     redact_homes,
     redact_secrets,
 )
-from claude_transport.sliced_pattern import SlicedPattern
+from claude_transport.text.sliced_pattern import SlicedPattern
 
 # A line without any of these (in lower case) has nothing to redact. This check is very cheap.
 _HINTS = (

@@ -36,6 +36,7 @@ from typing import Any, ClassVar, Final, Literal, NoReturn, get_args
 import msgspec
 
 from claude_transport.errors import ConfigurationError, ConnectionLost, ProcessError, TruncatedStream
+from claude_transport.platform.winapi import make_private
 from claude_transport.protocol.dialect import Dialect, find_dialect
 from claude_transport.protocol.envelope import JSONTextError, encode_json, encode_line, parse_json
 from claude_transport.protocol.expectation import ExpectationFailed, describe_message, error_answered, registered_hooks
@@ -43,8 +44,7 @@ from claude_transport.protocol.fragments import FragmentRedactor
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.protocol.tape_comparison import Comparison, check_match
 from claude_transport.protocol.tape_lines import IGNORED, ClaudeLines, CodexLines, Key, TapeLines
-from claude_transport.secret_forms import find_home_users
-from claude_transport.winapi import make_private
+from claude_transport.text.secret_forms import find_home_users
 
 TAPE_VERSION = 1
 Direction = Literal["in", "out", "err", "note"]

@@ -22,8 +22,9 @@ import anyio.to_thread
 import msgspec
 
 from claude_transport.errors import CLIConnectionError, ConfigurationError, SessionFilesError, UsageError
-from claude_transport.locks import try_lock
 from claude_transport.loggers import logger_for
+from claude_transport.platform.locks import try_lock
+from claude_transport.platform.winapi import make_private
 from claude_transport.session_store import (
     SessionKey,
     SessionListSubkeysKey,
@@ -42,7 +43,6 @@ from claude_transport.sessions.store_entries import (
 )
 from claude_transport.sessions.store_keys import checked_key, checked_name, shown_place
 from claude_transport.sessions.summaries import fold_session_summary
-from claude_transport.winapi import make_private
 
 logger: logging.Logger = logger_for(__name__)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from claude_transport.errors import SessionFilesError
+from claude_transport.platform.winapi import is_running
 from claude_transport.sessions.reading import open_regular, parse
-from claude_transport.winapi import is_running
 
 _MAX_BYTES: Final = 64 * 2**10
 _STATE, _STARTED = 0, 19  # the third and the 22nd field of /proc/<pid>/stat

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 import anyio.to_thread
 
 from claude_transport.errors import CLIConnectionError, ConfigurationError
+from claude_transport.platform.winapi import make_private
 from claude_transport.session_store import (
     SessionKey,
     SessionListSubkeysKey,
@@ -24,7 +25,6 @@ from claude_transport.session_store import (
 from claude_transport.sessions.store_entries import LONGEST_CLAIM, decode_entries, decode_summary, encode_entry, encode_summary, uuid_of
 from claude_transport.sessions.store_keys import checked_key, checked_name, shown_place
 from claude_transport.sessions.summaries import fold_session_summary
-from claude_transport.winapi import make_private
 
 _PATIENCE: Final = 5.0
 """Seconds that a call waits for another process to finish its write. Then it fails, and the mirror tries again."""

@@ -14,8 +14,8 @@ import msgspec
 from anyio import TypedAttributeSet, typed_attribute
 
 from claude_transport.errors import ConfigurationError
-from claude_transport.printable import is_encodable
-from claude_transport.secret_forms import is_secret_name
+from claude_transport.text.printable import is_encodable
+from claude_transport.text.secret_forms import is_secret_name
 
 SCHEMES = ("tcp", "tls", "unix", "ws", "wss")
 """The schemes that a URL may have."""

@@ -34,7 +34,7 @@ from logging import Logger
 from typing import Any
 
 from claude_transport.loggers import logger_for
-from claude_transport.printable import printable
+from claude_transport.text.printable import printable
 
 logger: Logger = logger_for(__name__)
 

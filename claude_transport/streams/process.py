@@ -30,7 +30,6 @@ from claude_transport.errors import (
 )
 from claude_transport.loops.background import BackgroundTask
 from claude_transport.loops.current import Flag
-from claude_transport.printable import last_lines, redacted_tail
 from claude_transport.protocol.redaction import redactor_knowing
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.at_once import ClosesInATask, FactsAtOnce, OpensAtOnce, Pourable, SendsAtOnce
@@ -38,6 +37,7 @@ from claude_transport.streams.guard import MARK_VARIABLE, SPARED_VARIABLE, SafeP
 from claude_transport.streams.inflow import Pace
 from claude_transport.streams.reaping import Child, ExitStatus, StderrTail, end_unowned
 from claude_transport.streams.sweeping import sweeper
+from claude_transport.text.printable import last_lines, redacted_tail
 
 if TYPE_CHECKING:
     from claude_transport.streams.windows import WindowsChild

@@ -70,7 +70,7 @@ _send_some: Callable[[socket.socket, memoryview], Awaitable[int]] = _wait_writab
 _connect: Callable[[socket.socket, Any], Awaitable[bool]] = _not_here
 
 if os.name == "nt":
-    from claude_transport.streams import overlapped
+    from claude_transport.loops import overlapped
 
     accept, notify_closing = overlapped.accept, overlapped.closing
     _wait_readable, _send_some, _connect = overlapped.wait_readable, overlapped.send_some, overlapped.connect

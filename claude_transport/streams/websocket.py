@@ -36,11 +36,11 @@ from claude_transport.errors import (
 )
 from claude_transport.loggers import logger_for
 from claude_transport.loops.background import BackgroundTask
-from claude_transport.printable import redacted_head
-from claude_transport.secret_forms import SECRET, find_secrets
 from claude_transport.streams.address import Address, StreamAttribute, parse_address
 from claude_transport.streams.sockets import DEFAULT_CONNECT_TIMEOUT, SocketConnectable
 from claude_transport.streams.tls import TLSConnectable
+from claude_transport.text.printable import redacted_head
+from claude_transport.text.secret_forms import SECRET, find_secrets
 
 if TYPE_CHECKING:
     from websockets.client import ClientProtocol

@@ -27,11 +27,11 @@ import anyio.abc
 import anyio.lowlevel
 
 from claude_transport.errors import ConfigurationError, SpawnError
-from claude_transport.jobs import Job
 from claude_transport.launch import windows
 from claude_transport.loggers import logger_for
 from claude_transport.loops.background import BackgroundTask
 from claude_transport.loops.current import Flag, HostLoop, Wakeup, asyncio_loop_here, clock_here
+from claude_transport.platform.jobs import Job
 from claude_transport.streams.reaping import DRAIN_GRACE, ENDED_DRAIN_GRACE, OVERTIME, ExitStatus, StderrTail
 from claude_transport.streams.room import READ_BYTES
 from claude_transport.streams.schedule import Countdown, set_or_seen

@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager
 
 import msgspec
 
-from claude_transport.printable import printable
 from claude_transport.protocol.expectation import ExpectationFailed
+from claude_transport.text.printable import printable
 
 _SHOWN_CHARS = 300
 _SHOWN_CALLS = 3

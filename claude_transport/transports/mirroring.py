@@ -31,7 +31,6 @@ from claude_transport.launch.settings import load_settings, to_json
 from claude_transport.loggers import logger_for
 from claude_transport.loops.background import BackgroundTask
 from claude_transport.loops.current import HostLoop, Wakeup
-from claude_transport.printable import printable
 from claude_transport.protocol.framing import OversizedLine
 from claude_transport.session_store import SessionKey, SessionStore, SessionStoreEntry, SharedSessionStore, has_method
 from claude_transport.sessions.importing import Batches
@@ -46,6 +45,7 @@ from claude_transport.sessions.materialising import (
 from claude_transport.sessions.reading import Line, lines_of, open_regular, parse
 from claude_transport.sessions.store_entries import decode_entries, not_stored, uuid_of
 from claude_transport.sessions.store_keys import key_of_transcript
+from claude_transport.text.printable import printable
 
 logger: logging.Logger = logger_for(__name__)
 

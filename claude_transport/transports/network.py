@@ -1,6 +1,6 @@
 """`NetworkTransport`: a transport to a Claude on another machine, behind a gateway or any server that speaks NDJSON.
 
-The connections are made in `streams`: sockets, TLS, WebSocket, compression. The link protocol of a gateway is in `streams/link.py`.
+The connections are made in `streams`: sockets, TLS, WebSocket, compression. The link protocol of a gateway is in `link/carrier.py`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from anyio.abc import ByteStream, ByteStreamConnectable
 
 from claude_transport.errors import ClaudeTransportError, CLIConnectionError, ConfigurationError, ConnectionLost, warn_caller
 from claude_transport.launch.options import ClaudeOptions
+from claude_transport.link.carrier import LinkConnectable
+from claude_transport.link.machine import DEFAULT_HEARTBEAT, Refusal
 from claude_transport.protocol.envelope import encode_line
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES
-from claude_transport.protocol.link import DEFAULT_HEARTBEAT, Refusal
 from claude_transport.streams.address import Address, check_text, parse_address
 from claude_transport.streams.compression import CompressedConnectable
-from claude_transport.streams.link import LinkConnectable
 from claude_transport.streams.sockets import DEFAULT_CONNECT_TIMEOUT, SocketConnectable
 from claude_transport.streams.tls import TLSConnectable
 from claude_transport.streams.websocket import WebSocketConnectable

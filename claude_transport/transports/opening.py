@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from claude_transport.errors import ClaudeTransportError, ConfigurationError
 from claude_transport.launch.options import AgentOptions
-from claude_transport.plugins import distribution_of, failed_plugin, load_plugin
+from claude_transport.plugins import distribution_of, failed_plugin, load_late, load_plugin
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES
 from claude_transport.transport import Transport
 from claude_transport.transports.network import NetworkTransport
@@ -64,9 +64,9 @@ def open_transport(
         if reconnect_timeout is not None:
             message = "reconnect_timeout needs the URL of a server: the workers of a fleet set their own times"
             raise ConfigurationError(message, option="reconnect_timeout")
-        from claude_transport.transports.fleet import FleetTransport  # a program without a fleet loads none of it
-
-        return FleetTransport(target, token=token, ssl_context=ssl_context, max_line_bytes=max_line_bytes, strict=strict)
+        make_fleet = load_late("claude_transport.fleet.transport", "FleetTransport")  # a program without a fleet loads none of it
+        fleet: Transport = make_fleet(target, token=token, ssl_context=ssl_context, max_line_bytes=max_line_bytes, strict=strict)
+        return fleet
     if isinstance(target, str):
         return NetworkTransport(
             target,

@@ -18,7 +18,7 @@ from typing import Final
 import anyio
 
 from claude_transport.errors import ConfigurationError, ConnectTimeout
-from claude_transport.locks import try_lock
+from claude_transport.platform.locks import try_lock
 
 _PAUSE: Final = 0.05
 """Seconds between two attempts to lock: far less than a start takes, and far more than an attempt costs."""

@@ -31,15 +31,15 @@ from claude_transport.launch.options import AgentOptions, ClaudeOptions
 from claude_transport.launch.payloads import Delivery
 from claude_transport.launch.validation import validate_options
 from claude_transport.loggers import logger_for
-from claude_transport.printable import printable
+from claude_transport.platform.winapi import make_private
 from claude_transport.protocol.envelope import DecodeFailure
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineFramer
 from claude_transport.streams.at_once import OpensAtOnce
 from claude_transport.streams.guard import new_mark
 from claude_transport.streams.process import DEFAULT_CLOSE_TIMEOUT, ProcessConnectable, ProcessStream
+from claude_transport.text.printable import printable
 from claude_transport.transport import Client, Confidential, SessionTerms, Storage, TransportInfo
 from claude_transport.transports.stream import StreamTransport
-from claude_transport.winapi import make_private
 
 if TYPE_CHECKING:
     from claude_transport.sessions.materialising import FoundSession, PrivatePlace

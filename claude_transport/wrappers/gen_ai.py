@@ -9,10 +9,10 @@ import re
 from typing import Final
 
 from claude_transport.errors import ClaudeTransportError
-from claude_transport.printable import redacted_head
 from claude_transport.protocol.dialect import Dialect
 from claude_transport.protocol.messages import ResultMessage
 from claude_transport.protocol.redaction import Redactor
+from claude_transport.text.printable import redacted_head
 
 OTHER_MODEL: Final = "other"
 """Replaces what is not the name of a model."""

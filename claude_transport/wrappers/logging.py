@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from claude_transport.errors import ClaudeTransportError, ConfigurationError
-from claude_transport.printable import printable
 from claude_transport.protocol.framing import OversizedLine
 from claude_transport.protocol.peek import peek
 from claude_transport.protocol.redaction import Place, Redactor, rewrite_strings
+from claude_transport.text.printable import printable
 from claude_transport.transport import AtOnce, TransportLike
 from claude_transport.wrappers.base import ObservingWrapper
 from claude_transport.wrappers.redactor import redacted_head, redactor_for

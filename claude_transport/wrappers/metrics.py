@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeAlias
 import anyio
 import msgspec
 
+from claude_transport.agents.registry import AgentFinder
 from claude_transport.errors import ConfigurationError, ConnectionLost, ProcessError, TransportClosed
 from claude_transport.loggers import logger_for
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.conversation import Settle
-from claude_transport.protocol.dialect import Dialect, DialectFinder
+from claude_transport.protocol.dialect import Dialect
 from claude_transport.protocol.envelope import DecodeFailure, Message, ModelUsage, OversizedMessage, Usage
 from claude_transport.protocol.messages import APIMessage, AssistantMessage, ResultMessage, StreamEvent
 from claude_transport.transport import TransportLike
@@ -33,9 +34,6 @@ from claude_transport.wrappers.prompt_watch import PromptWatch, size_of, without
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, MeterProvider
-
-    from claude_transport.wrappers.codex_metrics import CodexReader
-    from claude_transport.wrappers.codex_prompts import CodexPrompts
 
 logger: logging.Logger = logger_for(__name__)
 
@@ -198,9 +196,9 @@ class Metrics:
         self._results: dict[str, int] = {}
         self._deltas = 0
         self._tokens = TokenLedger()
-        self._dialects = DialectFinder()
+        self._agents = AgentFinder()
         self._watch = PromptWatch()
-        self._codex: CodexReader | None = None  # in place of `_watch`, once the lines have told that they are those of Codex
+        self._other: Any = None  # in place of `_watch`, once the lines have told that they are those of another agent
         self._asked: dict[str, float] = {}  # prompts without a result, and when they were written
         self._last_result: str | None = None
         self._silent: set[str] = set()  # those that the model has not begun to answer
@@ -225,7 +223,7 @@ class Metrics:
         """Return the counts of this session until now, as a `MetricsSnapshot` that no longer changes. May be called from any thread."""
         read = dict(self._read)
         if self._deltas:
-            kind = "stream_event" if self._codex is None else self._codex.delta_kind
+            kind = "stream_event" if self._other is None else self._other.delta_kind
             read[kind] = read.get(kind, 0) + self._deltas
         return MetricsSnapshot(
             bytes_read=self._bytes_read,
@@ -289,7 +287,7 @@ class Metrics:
         self._connection += 1
         self._is_running, self._has_ended, self._result_failed = is_connected, False, False
         self._watch = PromptWatch()
-        self._codex = None if self._codex is None else type(self._codex)()
+        self._other = None if self._other is None else type(self._other)()
         self._tokens.begin_process()
         self._asked.clear()
         self._silent.clear()
@@ -324,8 +322,8 @@ class Metrics:
 
         `written()` or `not_written()` must follow. The answer may come before that.
         """
-        if not self._dialects.is_decided:
-            self._find_dialect((data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data).split(b"\n"))
+        if not self._agents.is_decided:
+            self._find_agent((data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data).split(b"\n"))
         for prompt in self._prompts_of.writing(data):
             self._asked[prompt.uuid] = self._clock()
             self._silent.add(prompt.uuid)
@@ -337,8 +335,8 @@ class Metrics:
         self._bytes_written += len(raw) + (not raw.endswith(b"\n"))
         for line in raw.removesuffix(b"\n").split(b"\n"):
             self._lines_written += 1
-            if self._codex is not None:
-                _count(self._written, self._codex.kind_of(line) or "untyped")
+            if self._other is not None:
+                _count(self._written, self._other.kind_of(line) or "untyped")
                 continue
             try:
                 kind = _decode_head(line).type
@@ -361,14 +359,14 @@ class Metrics:
 
     def read(self, lines: Sequence[bytes]) -> None:
         """Count `lines`, which were read, and the messages, results, tokens and costs on them. Called by `MetricsTransport`."""
-        if not self._dialects.is_decided:
-            self._find_dialect(lines)
-        codex = self._codex
-        telling = without_deltas(lines) if codex is None else codex.telling(lines)
+        if not self._agents.is_decided:
+            self._find_agent(lines)
+        other = self._other
+        telling = without_deltas(lines) if other is None else other.telling(lines)
         self._bytes_read += size_of(lines)
         self._lines_read += len(lines)
         self._deltas += len(lines) - len(telling)
-        look_at = self._look_at if codex is None else functools.partial(self._look_at_codex, codex)
+        look_at = self._look_at if other is None else functools.partial(self._look_at_other, other)
         for line in telling:
             look_at(line)
 
@@ -399,25 +397,22 @@ class Metrics:
 
     def _lose(self, seconds: float, code: str) -> None:
         label = _count_code(self._lost, code)
-        self._lost_listeners.tell(seconds, label, Dialect.CLAUDE if self._codex is None else Dialect.CODEX)
+        self._lost_listeners.tell(seconds, label, Dialect.CLAUDE if self._other is None else self._other.dialect)
 
     @property
-    def _prompts_of(self) -> PromptWatch | CodexPrompts:
-        return self._watch if self._codex is None else self._codex.prompts
+    def _prompts_of(self) -> Any:
+        return self._watch if self._other is None else self._other.prompts
 
-    def _find_dialect(self, lines: Sequence[bytes]) -> None:
-        if self._dialects.look(lines) is Dialect.CODEX:
-            from claude_transport.wrappers.codex_metrics import CodexReader
+    def _find_agent(self, lines: Sequence[bytes]) -> None:
+        self._other = self._agents.look(lines).metrics_reader()
 
-            self._codex = CodexReader()
-
-    def _look_at_codex(self, codex: CodexReader, line: bytes) -> None:
-        kind = codex.kind_of(line)
+    def _look_at_other(self, reader: Any, line: bytes) -> None:
+        kind = reader.kind_of(line)
         if kind is None:
             self._unreadable += 1
             return
         _count(self._read, kind)
-        for meaning in codex.read(line, kind):
+        for meaning in reader.read(line, kind):
             if meaning.spoke is not None:
                 self._spoke(meaning.spoke)
             if meaning.usage is not None:

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import msgspec
 
-from claude_transport.prometheus import Sample, check_labels, family_text
+from claude_transport.protocol.prometheus import Sample, check_labels, family_text
 
 
 class TokenCounts(msgspec.Struct, frozen=True, kw_only=True):

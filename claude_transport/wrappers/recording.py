@@ -23,7 +23,7 @@ import msgspec
 from claude_transport.errors import ClaudeTransportError, ConfigurationError, TransportClosed, UsageError
 from claude_transport.loggers import logger_for
 from claude_transport.loops.current import HostLoop
-from claude_transport.printable import printable
+from claude_transport.platform.winapi import make_private
 from claude_transport.protocol.envelope import encode_line
 from claude_transport.protocol.fragments import FragmentRedactor
 from claude_transport.protocol.redaction import Redactor
@@ -39,8 +39,8 @@ from claude_transport.protocol.tape import (
     note_of_withdrawal,
     tape_number,
 )
+from claude_transport.text.printable import printable
 from claude_transport.transport import Transport, TransportLike, confidential_of
-from claude_transport.winapi import make_private
 from claude_transport.wrappers.base import LineWrapper
 from claude_transport.wrappers.redactor import redactor_for
 

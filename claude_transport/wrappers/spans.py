@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 from opentelemetry.context import Context
@@ -26,9 +26,6 @@ from claude_transport.wrappers.prompt_watch import Prompt, PromptWatch
 
 STATE: Final = "claude_transport.turn.state"
 """The attribute with the final state of a prompt."""
-
-if TYPE_CHECKING:
-    from claude_transport.wrappers.codex_prompts import CodexPrompts
 
 _UNASKED: Final = ""
 """Stands for the uuid of the prompt in a turn that no prompt began, for example one that a background task began."""
@@ -58,7 +55,7 @@ class SessionSpans:
     def __init__(self, tracer: Tracer, *, content: SpanContent | None = None) -> None:
         self._tracer = tracer
         self._content = content
-        self._watch: PromptWatch | CodexPrompts = PromptWatch()
+        self._watch: Any = PromptWatch()
         self._turns: dict[str, Span] = {}
         self._noted: dict[str, Context] = {}
         self._tools: dict[str, _Tool] = {}

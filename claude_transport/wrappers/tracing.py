@@ -6,13 +6,13 @@ The spans are made in `spans`, which imports OpenTelemetry and is loaded only wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from claude_transport.agents.registry import AgentFinder
 from claude_transport.errors import ConfigurationError
 from claude_transport.protocol.codec import decode_message
-from claude_transport.protocol.dialect import Dialect, DialectFinder
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.transport import AtOnce, Client, SessionTerms, TransportLike
 from claude_transport.wrappers.base import ObservingWrapper
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import TracerProvider
 
-    from claude_transport.wrappers.codex_spans import CodexSpans
     from claude_transport.wrappers.spans import SessionSpans
 
 
@@ -83,8 +82,8 @@ class TracingTransport(ObservingWrapper):
         self._client = Client(initializes=False)
         self._attached: Client | None = None
         self._spans: SessionSpans | None = None
-        self._codex: CodexSpans | None = None  # the same as `_spans`, once the lines have told that they are those of Codex
-        self._dialects = DialectFinder()
+        self._other: Any = None  # the same as `_spans`, once the lines have told that they are those of another agent
+        self._agents = AgentFinder()
         try:
             from opentelemetry import trace
         except ImportError:
@@ -139,8 +138,8 @@ class TracingTransport(ObservingWrapper):
 
     def on_writing(self, data: str | bytes) -> None:
         """Begin a span for each prompt in `data`. Called by `write()` before it writes."""
-        if self._spans is not None and not self._dialects.is_decided:
-            self._find_dialect((data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data).split(b"\n"))
+        if self._spans is not None and not self._agents.is_decided:
+            self._find_agent((data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data).split(b"\n"))
         if self._spans is not None:
             self._spans.writing(data, context=_current_context() or self._context)
 
@@ -156,14 +155,14 @@ class TracingTransport(ObservingWrapper):
 
     def on_lines(self, lines: Sequence[bytes]) -> None:
         """Begin and end the spans of the turns and tool calls that `lines` are about. Called when a reader gets lines."""
-        if self._spans is not None and not self._dialects.is_decided:
-            self._find_dialect(lines)
-        spans, codex = self._spans, self._codex
+        if self._spans is not None and not self._agents.is_decided:
+            self._find_agent(lines)
+        spans, other = self._spans, self._other
         if spans is None:
             return
-        if codex is not None:
-            for line in codex.telling(lines):
-                self._tell(codex.heard, line, context=self._context)
+        if other is not None:
+            for line in other.telling(lines):
+                self._tell(other.heard, line, context=self._context)
             return
         for line in without_deltas(lines):
             if not line.startswith(_SILENT):
@@ -185,12 +184,10 @@ class TracingTransport(ObservingWrapper):
         if self._spans is not None:
             self._spans.ended(error)
 
-    def _find_dialect(self, lines: Sequence[bytes]) -> None:
-        """Make spans for Codex from now on, when the lines tell that they are its. No span was made before."""
-        if self._dialects.look(lines) is Dialect.CODEX:
-            from claude_transport.wrappers.codex_spans import CodexSpans
-
-            self._spans = self._codex = CodexSpans(self._tracer, content=self._content)
+    def _find_agent(self, lines: Sequence[bytes]) -> None:
+        """Make the spans of another agent from now on, when the lines tell that they are its. No span was made before."""
+        self._other = self._agents.look(lines).spans(self._tracer, content=self._content)
+        self._spans = self._other or self._spans
 
     def _remember(self, uuid: str) -> None:
         context = _current_context()

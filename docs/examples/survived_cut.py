@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 
 from claude_transport import ConnectionLost, StreamTransport
-from claude_transport.streams.link import LinkConnectable
+from claude_transport.link.carrier import LinkConnectable
 from claude_transport.streams.memory import MemoryConnectable
 from claude_transport.testing.conformance.link_peer import LinkPeer
 

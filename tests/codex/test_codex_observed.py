@@ -402,6 +402,6 @@ metrics = Metrics(clock=lambda: 0.0)
 metrics.writing(b'{"type":"user","message":{"role":"user","content":"x"}}')
 metrics.read([b'{"type":"result","subtype":"success","is_error":false}'])
 loaded = [name for name in sys.modules if name.startswith("claude_transport.codex.") or ".codex_" in name]
-assert set(loaded) <= {"claude_transport.codex.options", "claude_transport.protocol.codex_turns"}, loaded
+assert set(loaded) <= {"claude_transport.codex.options", "claude_transport.codex.turns"}, loaded
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -10,8 +10,8 @@ import pytest
 import claude_transport as ct
 from claude_transport.agents.agent import RUN_ONLY
 from claude_transport.codex import CodexOptions
+from claude_transport.codex.asking import HONOURED, PLAIN_CODEX, CodexCall, input_of
 from claude_transport.completion import partial_completion
-from claude_transport.completion.codex_request import HONOURED, PLAIN_CODEX, CodexCall, input_of
 from claude_transport.completion.request import CompletionRequest
 from claude_transport.completion.resolution import AgentResolution
 from claude_transport.launch.options import fields_of

@@ -10,8 +10,8 @@ from codex_recordings import NAMES, entries_of, object_on
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from claude_transport.codex.turns import CodexTurns
 from claude_transport.protocol.claude_turns import ClaudeTurns
-from claude_transport.protocol.codex_turns import CodexTurns
 from claude_transport.protocol.dialect import Dialect, TurnTracker, dialect_of, find_dialect
 from claude_transport.protocol.framing import LineBlock, OversizedLine
 

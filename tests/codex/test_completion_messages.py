@@ -12,8 +12,8 @@ from codex_recordings import lines_of
 import claude_transport as ct
 from claude_transport.codex.conversation import CodexTurnResult, Conversation
 from claude_transport.codex.messages import CodexNotification, TurnStarted, decode_message
+from claude_transport.codex.translation import CodexTranslation
 from claude_transport.completion.assembly import TextFlow, assemble, may_have_side_effects
-from claude_transport.completion.codex_messages import CodexTranslation
 from claude_transport.protocol.messages import APIRetryMessage, InitMessage
 
 THREAD, TURN = "thread-1", "turn-1"

@@ -10,9 +10,8 @@ import pytest
 from call_errors import Waits
 
 import claude_transport as ct
-from claude_transport.codex import CodexOptions
+from claude_transport.codex import CodexOptions, CodexPool
 from claude_transport.completion import complete_sync, partial_completion
-from claude_transport.pool import CodexPool
 from claude_transport.testing import FakeCodex, FakeMessagesAPI, Scenario, assistant, replies, result
 
 MakeOptions = Callable[..., ct.ClaudeOptions]

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 from broker_server import BrokerServer
 
-from claude_transport.streams.broker import Broker, BrokerAddress
+from claude_transport.fleet.broker import Broker, BrokerAddress
 
 _LINE = re.compile(r'\+[\d.]+ \[\d+ (\S+)\] "([^"]+)"')
 

@@ -11,7 +11,7 @@ import anyio
 from broker_server import BrokerServer
 
 from claude_transport.fleet import FleetWorker
-from claude_transport.streams.broker import Broker, BrokerAddress
+from claude_transport.fleet.broker import Broker, BrokerAddress
 
 ECHO = [sys.executable, "-I", "-S", "-c", "import sys\nfor line in sys.stdin:\n    sys.stdout.write(line)\n    sys.stdout.flush()\n"]
 """Says each line again."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from claude_transport.protocol.fleet import (
+from claude_transport.fleet.messages import (
     Append,
     Appended,
     Call,

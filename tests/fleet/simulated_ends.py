@@ -12,10 +12,10 @@ from simulated_broker import SimulatedBroker
 from simulated_machines import Connection, Machine, World
 
 from claude_transport.errors import ClaudeTransportError, ReplayGap
-from claude_transport.protocol.fleet import Append, Arrival, Call, Entry, Kind, Owner, Reply, SessionEnd, Side, Synced
-from claude_transport.protocol.fleet_answers import decode_node
-from claude_transport.protocol.fleet_ends import LEASE_SECONDS, Claimed, FleetEnd, WorkerEnd
-from claude_transport.protocol.fleet_placement import NODE_SECONDS, Node, Placing, Wanted
+from claude_transport.fleet.answers import decode_node
+from claude_transport.fleet.ends import LEASE_SECONDS, Claimed, FleetEnd, WorkerEnd
+from claude_transport.fleet.messages import Append, Arrival, Call, Entry, Kind, Owner, Reply, SessionEnd, Side, Synced
+from claude_transport.fleet.placement import NODE_SECONDS, Node, Placing, Wanted
 
 CLIENT_LEASE = 60.0
 TAKEOVER_SECONDS = 60.0
@@ -23,7 +23,7 @@ START_SECONDS = 60.0
 BEAT = NODE_SECONDS / 5
 LAST_WORDS = 20.0
 LAST_WRITE = 1.0
-"""Seconds of the real shells (`streams/fleet.py`, `fleet/worker.py`, `fleet/hosted.py`)."""
+"""Seconds of the real shells (`fleet/stream.py`, `fleet/worker.py`, `fleet/hosted.py`)."""
 
 
 class Line(msgspec.Struct, gc=False):

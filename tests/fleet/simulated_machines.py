@@ -11,7 +11,7 @@ from typing import Any
 from simulated_broker import Change, SimulatedBroker
 
 CALL_TIMEOUT = 5.0
-"""Seconds for one call of the broker, as in `streams/broker.py`."""
+"""Seconds for one call of the broker, as in `fleet/broker.py`."""
 
 
 class Refused(Exception):
@@ -150,7 +150,7 @@ class Server:
 
 
 class Connection:
-    """The connection of a machine to the broker, as `Broker` of `streams/broker.py` keeps it: made again, with a new generation.
+    """The connection of a machine to the broker, as `Broker` of `fleet/broker.py` keeps it: made again, with a new generation.
 
     Calls are carried out in the order in which they were made. One that was cut may still be carried out, also later.
     """

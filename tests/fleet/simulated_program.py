@@ -11,10 +11,10 @@ from simulated_broker import Change
 from simulated_ends import CLIENT_LEASE, START_SECONDS, TAKEOVER_SECONDS, Driver, Hosted, Line, Manner, decode_line, encode_line
 from simulated_machines import Connection, Machine, World
 
-from claude_transport.protocol.fleet import Arrival, Kind, Owner, SessionEnd
-from claude_transport.protocol.fleet_answers import decode_node
-from claude_transport.protocol.fleet_ends import ClientEnd, FleetEnd
-from claude_transport.protocol.fleet_placement import Wanted, rank_nodes
+from claude_transport.fleet.answers import decode_node
+from claude_transport.fleet.ends import ClientEnd, FleetEnd
+from claude_transport.fleet.messages import Arrival, Kind, Owner, SessionEnd
+from claude_transport.fleet.placement import Wanted, rank_nodes
 
 EXPECTED_ENDS = frozenset(
     {

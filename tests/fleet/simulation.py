@@ -17,7 +17,7 @@ from simulated_ends import Manner, Worker
 from simulated_machines import Connection, Machine, Server, World
 from simulated_program import Ledger, Program, Violation
 
-from claude_transport.protocol.fleet_placement import Wanted
+from claude_transport.fleet.placement import Wanted
 
 WITHIN = 400.0
 """Virtual seconds after the last fault within which every session has ended, and no worker has one."""

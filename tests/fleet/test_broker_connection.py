@@ -17,7 +17,7 @@ from virtual_time import jumping
 
 from claude_transport import errors
 from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
-from claude_transport.streams.broker import Broker, BrokerAddress, BrokerCut
+from claude_transport.fleet.broker import Broker, BrokerAddress, BrokerCut
 
 
 async def call(client: Any) -> None:

@@ -14,9 +14,9 @@ from programs import ECHO, numbered, read, serving
 import claude_transport as ct
 from claude_transport import errors
 from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
-from claude_transport.protocol.fleet import Append, Side, Take
-from claude_transport.protocol.fleet_scripts import ATTACH, CLAIM, CREATE, RELEASE
-from claude_transport.streams.broker import Broker, BrokerAddress
+from claude_transport.fleet.broker import Broker, BrokerAddress
+from claude_transport.fleet.messages import Append, Side, Take
+from claude_transport.fleet.scripts import ATTACH, CLAIM, CREATE, RELEASE
 from claude_transport.testing import FakeClaude, Scenario
 
 
@@ -121,7 +121,7 @@ async def test_a_client_that_comes_at_the_moment_of_a_read_gets_no_line_again(
                 attached.set()
             return answer
 
-    monkeypatch.setattr("claude_transport.streams.fleet.Broker", LateTeller)
+    monkeypatch.setattr("claude_transport.fleet.stream.Broker", LateTeller)
     async with serving(FleetWorker(broker.url, command=ECHO)), FleetTransport(broker.url) as first:
         messages = first.read_messages()
         for message in numbered(range(3)):
@@ -172,7 +172,7 @@ async def test_a_client_that_was_replaced_while_it_read_nothing_is_told_so_and_n
             self.reads += bool(found)
             return found
 
-    monkeypatch.setattr("claude_transport.streams.fleet.Broker", LateReader)
+    monkeypatch.setattr("claude_transport.fleet.stream.Broker", LateReader)
     async with serving(FleetWorker(broker.url, command=ECHO)):
         first = FleetTransport(broker.url)
         await first.connect()

@@ -17,10 +17,10 @@ from programs import ECHO, numbered, read, serving
 
 from claude_transport import errors
 from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
+from claude_transport.fleet.broker import Broker, BrokerAddress
+from claude_transport.fleet.scripts import CREATE, FleetKeys
+from claude_transport.fleet.stream import wake_node
 from claude_transport.observing import observe
-from claude_transport.protocol.fleet_scripts import CREATE, FleetKeys
-from claude_transport.streams.broker import Broker, BrokerAddress
-from claude_transport.streams.fleet import wake_node
 
 USERS = (Path(__file__).parents[2] / "docs" / "examples" / "fleet_users.acl").read_text("utf-8")
 ROLES = ("worker", "client", "alice", "observer", "operator")

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from claude_transport import errors
-from claude_transport.protocol import fleet_answers as answers
-from claude_transport.protocol.fleet import Append, Appended, Owner, Renew, Renewed, SessionEnd, Side, Sync, Take
-from claude_transport.protocol.fleet_ends import Claimed, decode_struct
-from claude_transport.protocol.fleet_placement import Wanted, rank_nodes
+from claude_transport.fleet import answers
+from claude_transport.fleet.ends import Claimed, decode_struct
+from claude_transport.fleet.messages import Append, Appended, Owner, Renew, Renewed, SessionEnd, Side, Sync, Take
+from claude_transport.fleet.placement import Wanted, rank_nodes
 
 CALLS = [Append(Side.CLIENT, "1.a", 1, ()), Take(Side.WORKER, "1.a", 1), Sync(Side.CLIENT, "1.a", 0, ""), Renew(Side.WORKER, "1.a", 1.0)]
 

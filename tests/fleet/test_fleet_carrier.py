@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import anyio
 
-from claude_transport.protocol.fleet import Call, Reply, Sync, Synced
-from claude_transport.protocol.fleet_ends import Claimed, WorkerEnd
-from claude_transport.streams.broker import Broker, BrokerAddress, Carrier
+from claude_transport.fleet.broker import Broker, BrokerAddress, Carrier
+from claude_transport.fleet.ends import Claimed, WorkerEnd
+from claude_transport.fleet.messages import Call, Reply, Sync, Synced
 
 
 class Noting(Broker):

@@ -9,10 +9,10 @@ from broker_server import BrokerServer
 from programs import ECHO, numbered, read, serving
 
 from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
+from claude_transport.fleet.broker import Broker, BrokerAddress
+from claude_transport.fleet.placement import Node
+from claude_transport.fleet.stream import broker_time
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.protocol.fleet_placement import Node
-from claude_transport.streams.broker import Broker, BrokerAddress
-from claude_transport.streams.fleet import broker_time
 from claude_transport.transports.subprocess import SubprocessTransport
 
 

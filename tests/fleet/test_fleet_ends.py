@@ -16,9 +16,9 @@ from programs import ECHO, connected, read, serving
 from claude_transport import errors
 from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
 from claude_transport.fleet.hosted import release_session
+from claude_transport.fleet.scripts import CLAIM, CREATE
 from claude_transport.gateway import GatewayLimits
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.protocol.fleet_scripts import CLAIM, CREATE
 from claude_transport.transport import Client, SessionTerms, Transport
 from claude_transport.transports.subprocess import SubprocessTransport
 

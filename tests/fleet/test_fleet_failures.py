@@ -17,7 +17,7 @@ from relay import Cut, relay_to
 
 from claude_transport import errors
 from claude_transport.fleet import FleetTransport, FleetWorker
-from claude_transport.streams.broker import Broker, BrokerAddress
+from claude_transport.fleet.broker import Broker, BrokerAddress
 
 FSYNC = ["always", "everysec", "no"]
 

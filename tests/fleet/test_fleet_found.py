@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from claude_transport.protocol.fleet import Appended, Arrival, Entry, FleetWriter, Synced, Take, Taken
-from claude_transport.protocol.fleet_ends import Claimed, WorkerEnd
+from claude_transport.fleet.ends import Claimed, WorkerEnd
+from claude_transport.fleet.messages import Appended, Arrival, Entry, FleetWriter, Synced, Take, Taken
 
 
 def answer(end: WorkerEnd, call: object, reply: object) -> None:

@@ -14,9 +14,9 @@ from programs import ECHO, numbered, read, serving
 
 from claude_transport import errors
 from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
+from claude_transport.fleet.broker import Broker, BrokerAddress
+from claude_transport.fleet.scripts import FleetKeys
 from claude_transport.observing import observe
-from claude_transport.protocol.fleet_scripts import FleetKeys
-from claude_transport.streams.broker import Broker, BrokerAddress
 
 KEYS = FleetKeys("claude-fleet")
 VICTIMS = 10

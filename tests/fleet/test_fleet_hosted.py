@@ -12,11 +12,11 @@ from virtual_time import virtual_time
 
 from claude_transport import errors
 from claude_transport.agents.claude_fields import ClaudeFields
+from claude_transport.fleet.broker import Broker, BrokerAddress, Carrier
+from claude_transport.fleet.ends import Claimed, WorkerEnd
 from claude_transport.fleet.hosted import HostedSession
+from claude_transport.fleet.messages import Append, Appended, Call, Entry, Fenced, Lease, Owner, Renew, Renewed, Reply, Synced, Take, Taken
 from claude_transport.gateway.door import Allowance, GatewayLimits
-from claude_transport.protocol.fleet import Append, Appended, Call, Entry, Fenced, Lease, Owner, Renew, Renewed, Reply, Synced, Take, Taken
-from claude_transport.protocol.fleet_ends import Claimed, WorkerEnd
-from claude_transport.streams.broker import Broker, BrokerAddress, Carrier
 from claude_transport.transport import Transport
 
 

@@ -7,7 +7,9 @@ from collections.abc import Collection
 import pytest
 
 from claude_transport.errors import ConnectionLost, ProtocolError, ReplayGap
-from claude_transport.protocol.fleet import (
+from claude_transport.fleet.answers import decode_node
+from claude_transport.fleet.ends import LEASE_SECONDS, Claimed, ClientEnd, WorkerEnd
+from claude_transport.fleet.messages import (
     JOIN_BYTES,
     MAX_ENTRY_BYTES,
     Append,
@@ -25,9 +27,7 @@ from claude_transport.protocol.fleet import (
     Take,
     Taken,
 )
-from claude_transport.protocol.fleet_answers import decode_node
-from claude_transport.protocol.fleet_ends import LEASE_SECONDS, Claimed, ClientEnd, WorkerEnd
-from claude_transport.protocol.fleet_placement import Node, Placed, Placing, Wanted, rank_nodes, wait_for_better
+from claude_transport.fleet.placement import Node, Placed, Placing, Wanted, rank_nodes, wait_for_better
 
 
 def said(writer: FleetWriter) -> list[bytes]:

@@ -14,10 +14,10 @@ from broker_server import BrokerServer
 
 from claude_transport.app.arguments import MANUAL, parse
 from claude_transport.fleet import FleetMetrics, FleetRegistry
+from claude_transport.fleet.broker import BrokerAddress
 from claude_transport.fleet.hosted import LAST_WORDS
 from claude_transport.gateway.door import GatewayTokens
 from claude_transport.sessions import RedisSessionStore
-from claude_transport.streams.broker import BrokerAddress
 from claude_transport.testing import run_store_conformance
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -15,11 +15,11 @@ from virtual_time import virtual_time
 
 from claude_transport import errors
 from claude_transport.fleet import FleetWorker
+from claude_transport.fleet.broker import Broker, BrokerAddress, BrokerCut, Carrier
+from claude_transport.fleet.ends import ClientEnd
+from claude_transport.fleet.messages import Append, Appended, Call, Renew, Renewed, Reply, Sync, Synced
+from claude_transport.fleet.stream import FleetConnectable, SessionRequest
 from claude_transport.observing import observe
-from claude_transport.protocol.fleet import Append, Appended, Call, Renew, Renewed, Reply, Sync, Synced
-from claude_transport.protocol.fleet_ends import ClientEnd
-from claude_transport.streams.broker import Broker, BrokerAddress, BrokerCut, Carrier
-from claude_transport.streams.fleet import FleetConnectable, SessionRequest
 
 PATIENCE = 30.0
 
@@ -158,7 +158,7 @@ class Lost(Broker):
 
 @virtual_time
 async def test_an_observer_gives_a_broker_up_that_is_lost_for_half_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("claude_transport.observing.fleet.Broker", Lost)
+    monkeypatch.setattr("claude_transport.fleet.observing.Broker", Lost)
     began = anyio.current_time()
     with pytest.raises(errors.ConnectionLost) as caught, anyio.fail_after(3600):
         await anext(observe("redis://127.0.0.1:1/0", session="S", since=None))

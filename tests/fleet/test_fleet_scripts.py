@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from broker_server import BrokerServer
 
-from claude_transport.protocol.fleet import Append, Appended, Fenced, Gap, Gone, Renew, Renewed, Side, Sync, Synced, Take, Taken
-from claude_transport.protocol.fleet_answers import text_of
-from claude_transport.protocol.fleet_scripts import ATTACH, CLAIM, CREATE, DISCARD, RELEASE
-from claude_transport.streams.broker import Broker, BrokerAddress
+from claude_transport.fleet.answers import text_of
+from claude_transport.fleet.broker import Broker, BrokerAddress
+from claude_transport.fleet.messages import Append, Appended, Fenced, Gap, Gone, Renew, Renewed, Side, Sync, Synced, Take, Taken
+from claude_transport.fleet.scripts import ATTACH, CLAIM, CREATE, DISCARD, RELEASE
 
 CLIENT, WORKER = Side.CLIENT, Side.WORKER
 ENTRY = ("d", b"{}\n")

@@ -11,8 +11,8 @@ from programs import ECHO, read, serving
 
 from claude_transport import errors
 from claude_transport.fleet import FleetTransport, FleetWorker
+from claude_transport.fleet.secrets import check_no_secrets, with_secrets
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.protocol.fleet_secrets import check_no_secrets, with_secrets
 from claude_transport.transports.subprocess import SubprocessTransport
 
 NAMED = "secret:KEY-OF-A"

@@ -16,9 +16,9 @@ from simulated_machines import Connection, Machine, Server, World
 from simulated_program import Ledger, Program, Violation
 from simulation import simulate
 
-from claude_transport.protocol.fleet import Append, FleetReader, FleetWriter, Lease, Sync, Take
-from claude_transport.protocol.fleet_ends import Claimed, WorkerEnd
-from claude_transport.protocol.fleet_placement import Wanted
+from claude_transport.fleet.ends import Claimed, WorkerEnd
+from claude_transport.fleet.messages import Append, FleetReader, FleetWriter, Lease, Sync, Take
+from claude_transport.fleet.placement import Wanted
 
 FAULTS = 30
 BATCHES = 10

@@ -13,11 +13,11 @@ from programs import ECHO, connected, read, serving
 
 from claude_transport import errors
 from claude_transport.fleet import FleetTransport, FleetWorker
+from claude_transport.fleet.broker import Broker, BrokerAddress
+from claude_transport.fleet.placement import Node
+from claude_transport.fleet.scripts import FleetKeys
+from claude_transport.fleet.stream import broker_time
 from claude_transport.fleet.tables import MOST_HOMES, Tables, count_waiting
-from claude_transport.protocol.fleet_placement import Node
-from claude_transport.protocol.fleet_scripts import FleetKeys
-from claude_transport.streams.broker import Broker, BrokerAddress
-from claude_transport.streams.fleet import broker_time
 
 
 async def test_workspaces_and_workers_that_are_gone_are_removed_and_there_are_never_too_many(broker: BrokerServer) -> None:

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from claude_transport.errors import OutcomeUncertain, ResultError, TurnUncertain
+from claude_transport.fleet.ends import Claimed, ClientEnd, WorkerEnd, decode_struct
+from claude_transport.fleet.messages import Entry, Owner
+from claude_transport.fleet.takeover import OpenRequests, find_setup, setup_lines, takeover_lines, without_setup_answers
 from claude_transport.messages import ResultMessage, decode_message
-from claude_transport.protocol.fleet import Entry, Owner
-from claude_transport.protocol.fleet_ends import Claimed, ClientEnd, WorkerEnd, decode_struct
-from claude_transport.protocol.fleet_takeover import OpenRequests, find_setup, setup_lines, takeover_lines, without_setup_answers
 
 
 def request(subtype: str, identifier: str) -> bytes:

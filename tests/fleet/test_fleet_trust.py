@@ -19,12 +19,12 @@ from redis_server import free_port
 import claude_transport as ct
 from claude_transport import errors
 from claude_transport.fleet import FleetTransport, FleetWorker
+from claude_transport.fleet.broker import Broker, BrokerAddress
+from claude_transport.fleet.scripts import CREATE
 from claude_transport.gateway import GatewayLimits
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.protocol.fleet_scripts import CREATE
 from claude_transport.sessions import InMemorySessionStore
 from claude_transport.sessions.places import project_key_for_directory
-from claude_transport.streams.broker import Broker, BrokerAddress
 from claude_transport.transport import Client
 from claude_transport.transports.subprocess import SubprocessTransport
 

@@ -22,12 +22,12 @@ from programs import ECHO, numbered, read, serving
 import claude_transport
 from claude_transport import errors
 from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
+from claude_transport.fleet.answers import decode_wanted
+from claude_transport.fleet.broker import Broker, BrokerAddress
+from claude_transport.fleet.messages import FLEET_VERSION
+from claude_transport.fleet.placement import Node, Wanted, agree_version
+from claude_transport.fleet.stream import wake_node
 from claude_transport.observing import observe
-from claude_transport.protocol.fleet import FLEET_VERSION
-from claude_transport.protocol.fleet_answers import decode_wanted
-from claude_transport.protocol.fleet_placement import Node, Wanted, agree_version
-from claude_transport.streams.broker import Broker, BrokerAddress
-from claude_transport.streams.fleet import wake_node
 
 WORKER = """
 import logging, sys, anyio

@@ -13,9 +13,9 @@ from programs import ECHO, numbered, read, serving
 
 from claude_transport import errors
 from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
+from claude_transport.fleet.broker import Broker, BrokerAddress
+from claude_transport.fleet.placement import Wanted
 from claude_transport.observing import observe
-from claude_transport.protocol.fleet_placement import Wanted
-from claude_transport.streams.broker import Broker, BrokerAddress
 
 
 async def worker_of(broker: BrokerServer, transport: FleetTransport) -> str:

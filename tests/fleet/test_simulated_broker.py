@@ -11,9 +11,9 @@ import pytest
 from broker_server import BrokerServer
 from simulated_broker import SimulatedBroker
 
-from claude_transport.protocol import fleet_scripts as scripts
-from claude_transport.protocol.fleet import Append, Entry, Renew, Side, Sync, Take
-from claude_transport.protocol.fleet_scripts import FleetKeys
+from claude_transport.fleet import scripts
+from claude_transport.fleet.messages import Append, Entry, Renew, Side, Sync, Take
+from claude_transport.fleet.scripts import FleetKeys
 
 NEVER, LONG = -10_000_000, 1_000_000_000
 """Milliseconds of a lease that has ended, and of one that does not end here: no answer depends on how fast the test is."""

@@ -15,7 +15,7 @@ from anyio.abc import TaskGroup
 from claude_transport.gateway.arrival import Arrival
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.protocol.link import Ack, Data, Frame, Hello, ProcessEnd, decode_frame, encode_frame, parse_data_header
+from claude_transport.link.machine import Ack, Data, Frame, Hello, ProcessEnd, decode_frame, encode_frame, parse_data_header
 from claude_transport.streams.memory import MemoryConnectable, MemoryStream, memory_stream_pair
 from claude_transport.transport import Transport
 from claude_transport.transports.stream import StreamTransport

@@ -13,7 +13,7 @@ from virtual_time import virtual_time
 from claude_transport.codex.fields import CodexFields
 from claude_transport.codex.options import CodexOptions
 from claude_transport.errors import CLINotFoundError
-from claude_transport.protocol.link import Bye, End
+from claude_transport.link.machine import Bye, End
 
 START = b'{"id":1,"method":"turn/start","params":{"threadId":"t","input":[]}}'
 ANSWER = b'{"id":1,"result":{"turn":{"id":"one","status":"inProgress"}}}'

@@ -13,7 +13,7 @@ from claude_transport.errors import ConfigurationError
 from claude_transport.gateway.door import Door, GatewayLimits, GatewayTokens
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.gateway.pace import Pace
-from claude_transport.protocol.link import Refusal, Welcome
+from claude_transport.link.machine import Refusal, Welcome
 
 MINUTE = 60.0
 PEERS = 50

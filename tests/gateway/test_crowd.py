@@ -15,7 +15,7 @@ from virtual_time import virtual_time
 
 from claude_transport.gateway.door import Crowd, Door, GatewayLimits, GatewayTokens, source_of
 from claude_transport.gateway.gateway import Gateway
-from claude_transport.protocol.link import Hello, Refusal, Welcome, encode_frame
+from claude_transport.link.machine import Hello, Refusal, Welcome, encode_frame
 from claude_transport.testing.fake_claude import FakeClaude
 from claude_transport.testing.scenario import Scenario
 

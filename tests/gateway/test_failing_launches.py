@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from rehearsal import rehearsal
 
-from claude_transport.protocol.link import Ack, End, ProcessEnd
+from claude_transport.link.machine import Ack, End, ProcessEnd
 from claude_transport.transport import Client, SessionTerms
 from claude_transport.transports.mock import MockTransport
 from claude_transport.wrappers import TransportWrapper

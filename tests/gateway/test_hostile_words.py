@@ -21,7 +21,7 @@ from claude_transport.gateway.asgi import GatewayApplication
 from claude_transport.gateway.door import GatewayLimits
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.gateway.turned_away import RefusalLog
-from claude_transport.protocol.link import Bye, Hello, Refusal, Welcome
+from claude_transport.link.machine import Bye, Hello, Refusal, Welcome
 from claude_transport.streams.memory import memory_stream_pair
 
 hostile = pytest.mark.parametrize("words", SHORTER.values(), ids=SHORTER)

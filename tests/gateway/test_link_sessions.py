@@ -11,7 +11,7 @@ from virtual_time import virtual_time
 
 from claude_transport.gateway.door import GatewayLimits
 from claude_transport.gateway.gateway import Gateway
-from claude_transport.protocol.link import Ack, Bye, Data, End, Hello, Ping, Pong, ProcessEnd, Refusal, Welcome
+from claude_transport.link.machine import Ack, Bye, Data, End, Hello, Ping, Pong, ProcessEnd, Refusal, Welcome
 from claude_transport.transports.network import NetworkTransport
 
 

@@ -79,7 +79,7 @@ def test_the_files_and_the_tests_of_a_room_are_there(name: str) -> None:
 def test_no_file_is_in_two_rooms() -> None:
     found = [path for name in ROOMS for path in files_of(name)]
     assert sorted(set(found)) == sorted(found)
-    assert "claude_transport/observing/fleet.py" in files_of("fleet")
+    assert "claude_transport/fleet/observing.py" in files_of("fleet")
 
 
 def test_contributing_shows_the_rooms() -> None:

@@ -13,7 +13,7 @@ from anyio.abc import ByteStream, ByteStreamConnectable
 from namespaces import FarHost, what_is_missing
 
 from claude_transport.backoff import Backoff
-from claude_transport.streams.link import LinkConnectable
+from claude_transport.link.carrier import LinkConnectable
 from claude_transport.transports.stream import StreamTransport
 
 MISSING = what_is_missing()

@@ -8,7 +8,7 @@ import pytest
 
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.protocol.redaction import redactor_knowing
-from claude_transport.secret_forms import find_secrets
+from claude_transport.text.secret_forms import find_secrets
 
 HEADERS = (
     "x-team: plain-looking words\r\nAuthorization: Bearer quite-plain-credential\n\n"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from claude_transport.errors import ConfigurationError, InputClosed, ProtocolError, ReplayGap
-from claude_transport.protocol.link import Bye, Data, End, LinkEnd, LinkEvent, ProcessEnd
+from claude_transport.link.machine import Bye, Data, End, LinkEnd, LinkEvent, ProcessEnd
 
 WINDOW = 2**20
 

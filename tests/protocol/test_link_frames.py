@@ -14,7 +14,7 @@ from claude_transport.errors import (
     ProtocolError,
     ReplayGap,
 )
-from claude_transport.protocol.link import (
+from claude_transport.link.machine import (
     MAX_CONTROL_FRAME_BYTES,
     MAX_DATA_HEADER_BYTES,
     Ack,

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from claude_transport.protocol.link import Hello, ProcessEnd, Welcome
+from claude_transport.link.machine import Hello, ProcessEnd, Welcome
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "link-protocol.md").read_text("utf-8")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from claude_transport.protocol.link import (
+from claude_transport.link.machine import (
     MAX_CONTROL_FRAME_BYTES,
     MAX_DATA_HEADER_BYTES,
     Ack,

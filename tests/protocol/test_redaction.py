@@ -16,7 +16,7 @@ from recorded_lines import lines_of, recordings
 
 from claude_transport.protocol.framing import OversizedLine
 from claude_transport.protocol.redaction import Redactor, redactor_knowing
-from claude_transport.secret_forms import is_login_name, is_password_name, is_secret_name
+from claude_transport.text.secret_forms import is_login_name, is_password_name, is_secret_name
 
 # Every positive sample holds this, in the place of what must go.
 S = "Zx7Qw9sEnTiNeLk3"

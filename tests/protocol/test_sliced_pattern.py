@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claude_transport.protocol.redaction import Redactor
-from claude_transport.sliced_pattern import MARGIN_CHARS, SLICE_CHARS, SlicedPattern
+from claude_transport.text.sliced_pattern import MARGIN_CHARS, SLICE_CHARS, SlicedPattern
 
 SOURCES = (r"(?<![a-z])ab+", r"a(?=b)", r"b\w++a", r"\ba+", r"a[^b]{0,3}b")
 

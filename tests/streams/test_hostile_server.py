@@ -14,7 +14,7 @@ from hostile_words import SHORTER, assert_lines_are_safe, assert_records_are_saf
 
 from claude_transport.backoff import Backoff
 from claude_transport.errors import ClaudeTransportError
-from claude_transport.streams.link import LinkConnectable
+from claude_transport.link.carrier import LinkConnectable
 from claude_transport.streams.memory import MemoryConnectable
 from claude_transport.transports.stream import StreamTransport
 

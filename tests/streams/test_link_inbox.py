@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from claude_transport.streams.link import LinkInbox
+from claude_transport.link.carrier import LinkInbox
 
 
 def take_all(inbox: LinkInbox, size: int) -> list[tuple[bytes, int]]:

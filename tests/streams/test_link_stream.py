@@ -26,8 +26,8 @@ from claude_transport.errors import (
     ReplayGap,
     TransportClosed,
 )
-from claude_transport.protocol.link import Refusal
-from claude_transport.streams.link import DEFAULT_LINK_BACKOFF, LinkConnectable
+from claude_transport.link.carrier import DEFAULT_LINK_BACKOFF, LinkConnectable
+from claude_transport.link.machine import Refusal
 from claude_transport.streams.memory import MemoryConnectable
 from claude_transport.testing.conformance.link_peer import LinkPeer
 from claude_transport.transport import Transport

@@ -13,9 +13,9 @@ from anyio.abc import ByteStream, ByteStreamConnectable
 from anyio.streams.stapled import MultiListener
 
 import claude_transport as ct
+from claude_transport.link.carrier import LinkConnectable
 from claude_transport.streams.compression import CompressedConnectable, accept_compression
 from claude_transport.streams.launched import LaunchedConnectable
-from claude_transport.streams.link import LinkConnectable
 from claude_transport.streams.memory import MemoryConnectable
 from claude_transport.streams.process import ProcessConnectable
 from claude_transport.streams.sockets import SocketConnectable

@@ -38,7 +38,7 @@ anyio.run(main)
 """
 HOLDER = """
 import os, sys
-from claude_transport.locks import try_lock
+from claude_transport.platform.locks import try_lock
 file = os.open(sys.argv[1], os.O_RDWR)
 print(try_lock(file), flush=True)
 sys.stdin.read()

@@ -22,12 +22,12 @@ from claude_transport import (
     SubprocessTransport,
 )
 from claude_transport.errors import ConfigurationError, ConnectTimeout
+from claude_transport.platform.winapi import is_running, make_private
 from claude_transport.pool.pool import read_rss_bytes
 from claude_transport.streams.process import ProcessConnectable
 from claude_transport.testing import FakeClaude, Scenario
 from claude_transport.testing.conformance.census import LASTING, Census
 from claude_transport.transports.start_gate import StartGate
-from claude_transport.winapi import is_running, make_private
 
 TOKEN = "a-token-that-is-long-enough"
 

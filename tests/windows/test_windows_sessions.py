@@ -23,10 +23,10 @@ from claude_transport.errors import (
     SpawnError,
     WorkingDirectoryError,
 )
+from claude_transport.platform.winapi import count_handles
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.process import ProcessConnectable, ProcessStream
 from claude_transport.testing import FakeClaude, Scenario
-from claude_transport.winapi import count_handles
 
 SLEEPER = "import time; print('up', flush=True); time.sleep(600)"
 PARENT = """

@@ -12,11 +12,10 @@ import pytest
 from test_laws import WRAPPERS, discovered
 
 import claude_transport as ct
-from claude_transport.codex import CodexSession
+from claude_transport.codex import CodexPool, CodexSession
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.interop.agent_sdk import adapt
 from claude_transport.observing.observers import observe
-from claude_transport.pool import CodexPool
 
 
 class Half:

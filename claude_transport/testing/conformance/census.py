@@ -13,8 +13,8 @@ from pathlib import Path
 import anyio
 import msgspec
 
+from claude_transport.platform.winapi import count_handles
 from claude_transport.testing.conformance.bench import settle
-from claude_transport.winapi import count_handles
 
 OWN = frozenset({"children", "tasks"})
 """Kinds that belong to one session: its close must already have released them."""

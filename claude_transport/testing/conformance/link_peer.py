@@ -9,8 +9,8 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import ByteStream
 
-from claude_transport.loops.current import Wakeup
-from claude_transport.protocol.link import (
+from claude_transport.link.carrier import LinkCarrier, LinkInbox
+from claude_transport.link.machine import (
     LINK_VERSION,
     Bye,
     Data,
@@ -23,7 +23,7 @@ from claude_transport.protocol.link import (
     decode_frame,
     encode_frame,
 )
-from claude_transport.streams.link import LinkCarrier, LinkInbox
+from claude_transport.loops.current import Wakeup
 from claude_transport.testing.conformance.subject import Peer
 
 _SESSION = "the-only-session"

@@ -28,8 +28,8 @@ from claude_transport.gateway.door import GatewayLimits
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.launch.launcher import Launcher
 from claude_transport.launch.options import ClaudeOptions
+from claude_transport.link.carrier import LinkConnectable
 from claude_transport.protocol.envelope import encode_line
-from claude_transport.streams.link import LinkConnectable
 from claude_transport.streams.memory import MemoryConnectable, MemoryStream, memory_stream_pair
 from claude_transport.testing.conformance.bench import wire
 from claude_transport.testing.conformance.clauses import CLAUSES

@@ -18,12 +18,12 @@ if __name__ == "__main__":
 import msgspec
 
 from claude_transport.errors import ConfigurationError, ProcessError
-from claude_transport.printable import printable, printable_lines
 from claude_transport.protocol.expectation import ExpectationFailed
 from claude_transport.protocol.framing import LineFramer
 from claude_transport.protocol.redaction import redactor_knowing
 from claude_transport.protocol.tape import Playback, Tape, read_version, tape_number
 from claude_transport.testing.stand_in.tee import read_into, write_all
+from claude_transport.text.printable import printable, printable_lines
 
 _READ_BYTES = 65536
 EXIT_USAGE = 2

@@ -4,7 +4,7 @@
 * `LinkCarrier` moves what one end has to say over one connection. Client and gateway both use it.
 * `LinkInbox` holds the bytes that have arrived and wait for their reader.
 
-The rules (frames, positions, windows, replay) are in `claude_transport.protocol.link`, without any I/O. The server's side of a
+The rules (frames, positions, windows, replay) are in `claude_transport.link.machine`, without any I/O. The server's side of a
 session is `claude_transport.gateway.link_session`.
 """
 
@@ -35,11 +35,7 @@ from claude_transport.errors import (
     ProcessError,
     ProtocolError,
 )
-from claude_transport.loggers import logger_for
-from claude_transport.loops.background import BackgroundTask
-from claude_transport.loops.current import Wakeup
-from claude_transport.printable import last_lines, printable, redacted_tail
-from claude_transport.protocol.link import (
+from claude_transport.link.machine import (
     CLOSED_BY_SERVER,
     DEFAULT_HEARTBEAT,
     DEFAULT_REPLAY_BYTES,
@@ -61,9 +57,13 @@ from claude_transport.protocol.link import (
     decode_frame,
     encode_frame,
 )
+from claude_transport.loggers import logger_for
+from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.current import Wakeup
 from claude_transport.protocol.redaction import redactor_knowing
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.room import MOST_READ_BYTES
+from claude_transport.text.printable import last_lines, printable, redacted_tail
 
 logger: logging.Logger = logger_for(__name__)
 

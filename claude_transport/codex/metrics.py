@@ -8,10 +8,11 @@ from typing import Final
 import msgspec
 
 from claude_transport.codex.messages import decode_message
+from claude_transport.codex.prompts import CodexPrompts, without_codex_deltas
 from claude_transport.codex.watch import APIAnswered, CodexTurnEnd, ModelSpoke, TurnEnded
 from claude_transport.protocol.conversation import Settle
+from claude_transport.protocol.dialect import Dialect
 from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage, Usage
-from claude_transport.wrappers.codex_prompts import CodexPrompts, without_codex_deltas
 
 _FOLLOWED: Final = frozenset(
     {"turn/started", "turn/completed", "thread/tokenUsage/updated", "thread/closed", "item/started", "item/completed", "answer", "error"}
@@ -38,6 +39,7 @@ class CodexReader:
 
     delta_kind: str = "item/agentMessage/delta"
     """What a piece of a message is counted as."""
+    dialect: Dialect = Dialect.CODEX
 
     def __init__(self) -> None:
         self.prompts: CodexPrompts = CodexPrompts()

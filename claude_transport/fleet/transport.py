@@ -10,15 +10,15 @@ from typing import Any, Final
 import msgspec
 
 from claude_transport.errors import ConfigurationError
+from claude_transport.fleet.broker import BrokerAddress
+from claude_transport.fleet.messages import DEFAULT_WINDOW_BYTES
+from claude_transport.fleet.placement import MAX_WORKSPACE_BYTES, Wanted
+from claude_transport.fleet.secrets import check_no_secrets
+from claude_transport.fleet.stream import DEFAULT_START_TIMEOUT, FleetConnectable, FleetStream, SessionRequest
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.printable import is_encodable
-from claude_transport.protocol.fleet import DEFAULT_WINDOW_BYTES
-from claude_transport.protocol.fleet_placement import MAX_WORKSPACE_BYTES, Wanted
-from claude_transport.protocol.fleet_secrets import check_no_secrets
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES
 from claude_transport.streams.address import check_text
-from claude_transport.streams.broker import BrokerAddress
-from claude_transport.streams.fleet import DEFAULT_START_TIMEOUT, FleetConnectable, FleetStream, SessionRequest
+from claude_transport.text.printable import is_encodable
 from claude_transport.transport import Client, SessionTerms, TransportInfo
 from claude_transport.transports.network import chosen_options
 from claude_transport.transports.stream import DEFAULT_STREAM_CLOSE_TIMEOUT, StreamTransport, check_bounds

@@ -6,7 +6,7 @@ bound, and sends it again on the next connection. Duplicates are dropped by thei
 even while its consumer waits.
 
 On each connection: do the handshake (`Hello`, `Welcome`), call `resume(…)` with the values from the peer, write `data_to_send()` whenever
-`has_output` is True, and pass what arrives to `receive()`. `streams.link` and `gateway` do this. The protocol is described in
+`has_output` is True, and pass what arrives to `receive()`. `link.carrier` and `gateway` do this. The protocol is described in
 docs/reference/link-protocol.md.
 """
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 from typing import Final
 
-from claude_transport.winapi import lock_file
+from claude_transport.platform.winapi import lock_file
 
 _TAKEN: Final = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK})
 _TAKEN_ON_WINDOWS: Final = frozenset({33, 997})  # ERROR_LOCK_VIOLATION; ERROR_IO_PENDING, for a lock that would have to wait

@@ -183,7 +183,7 @@ class CodexLanes:
         """Return the message on a line."""
         return decode_message(line)
 
-    def from_codex(self, message: CodexMessage, kept: tuple[Section, ...] = ()) -> None:
+    def from_agent(self, message: CodexMessage, kept: tuple[Section, ...] = ()) -> None:
         """Read a message of Codex. `kept` has the text of one that is not whole on the tape."""
         before = self._scene.shelf.count
         self._read(message, kept)

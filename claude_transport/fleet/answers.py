@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from claude_transport.errors import ProtocolError
-from claude_transport.protocol.fleet import (
+from claude_transport.fleet.messages import (
     FLEET_VERSIONS,
     Append,
     Appended,
@@ -32,7 +32,7 @@ from claude_transport.protocol.fleet import (
     Take,
     Taken,
 )
-from claude_transport.protocol.fleet_placement import MAX_NODE_BYTES, Node, Wanted
+from claude_transport.fleet.placement import MAX_NODE_BYTES, Node, Wanted
 
 MALFORMED: Final = "fleet.malformed"
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from claude_transport.agents.agent import AskedCall, Attempt, CallPlan
+from claude_transport.codex.asking import CodexCall, input_of
 from claude_transport.codex.conversation import CodexTurnResult
 from claude_transport.codex.session import CodexSession
+from claude_transport.codex.translation import CodexTranslation
 from claude_transport.completion.classification import classify_codex_exception
-from claude_transport.completion.codex_messages import CodexTranslation
-from claude_transport.completion.codex_request import CodexCall, input_of
 from claude_transport.completion.request import end_of
 from claude_transport.errors import ClaudeTransportError, ResultError
 from claude_transport.launch.credentials import CredentialReport

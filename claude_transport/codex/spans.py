@@ -13,6 +13,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Status, StatusCode, Tracer
 
 from claude_transport.codex.messages import ItemCompleted, ItemStarted, decode_message
+from claude_transport.codex.prompts import CodexPrompts, without_codex_deltas
 from claude_transport.codex.tool_calls import tool_call_of
 from claude_transport.codex.watch import PromptJoined, PromptRefused, RunningTurn, TurnBegan, TurnEnded
 from claude_transport.errors import JSONRPCError
@@ -20,7 +21,6 @@ from claude_transport.protocol.blocks import ToolResultBlock, ToolUseBlock
 from claude_transport.protocol.dialect import Dialect
 from claude_transport.protocol.messages import APIMessage, AssistantMessage
 from claude_transport.wrappers import gen_ai
-from claude_transport.wrappers.codex_prompts import CodexPrompts, without_codex_deltas
 from claude_transport.wrappers.spans import STATE, SessionSpans, SpanContent
 
 _UNASKED: Final = "unasked-"

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
+from claude_transport.fleet.messages import Owner
 from claude_transport.protocol.envelope import encode_line
-from claude_transport.protocol.fleet import Owner
 
 UNCERTAIN_SUBTYPE: Final = "outcome_uncertain"
 """The subtype of the result of a turn whose process is gone."""

@@ -1,6 +1,6 @@
 """A session of a fleet as a byte stream: `FleetConnectable` begins one or comes back to one, and `FleetStream` is the client's end of it.
 
-The rules are in `claude_transport.protocol.fleet_ends`, the connection is in `streams/broker.py`. The worker's end is in `fleet/`.
+The rules are in `claude_transport.fleet.ends`, the connection is in `fleet/broker.py`. The worker's end is in `fleet/`.
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ from claude_transport.errors import (
     ReplayGap,
     UsageError,
 )
-from claude_transport.loggers import logger_for
-from claude_transport.loops.background import BackgroundTask
-from claude_transport.loops.current import Wakeup
-from claude_transport.printable import printable
-from claude_transport.protocol.fleet import (
+from claude_transport.fleet.answers import MALFORMED, Attached, entry_of, nodes_of, text_of
+from claude_transport.fleet.broker import READ_BLOCK, Broker, BrokerAddress, BrokerCut, Carrier
+from claude_transport.fleet.ends import ClientEnd, decode_struct
+from claude_transport.fleet.messages import (
     DEFAULT_WINDOW_BYTES,
     FLEET_VERSIONS,
     Arrival,
@@ -47,14 +46,15 @@ from claude_transport.protocol.fleet import (
     Side,
     raise_refusal,
 )
-from claude_transport.protocol.fleet_answers import MALFORMED, Attached, entry_of, nodes_of, text_of
-from claude_transport.protocol.fleet_ends import ClientEnd, decode_struct
-from claude_transport.protocol.fleet_placement import Node, Wanted, agree_version, rank_nodes
-from claude_transport.protocol.fleet_scripts import ATTACH, CREATE, DISCARD
-from claude_transport.protocol.fleet_takeover import OpenRequests
+from claude_transport.fleet.placement import Node, Wanted, agree_version, rank_nodes
+from claude_transport.fleet.scripts import ATTACH, CREATE, DISCARD
+from claude_transport.fleet.takeover import OpenRequests
+from claude_transport.link.carrier import LinkInbox
+from claude_transport.loggers import logger_for
+from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.current import Wakeup
 from claude_transport.streams.address import StreamAttribute
-from claude_transport.streams.broker import READ_BLOCK, Broker, BrokerAddress, BrokerCut, Carrier
-from claude_transport.streams.link import LinkInbox
+from claude_transport.text.printable import printable
 
 logger: logging.Logger = logger_for(__name__)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from claude_transport.errors import ConfigurationError
-from claude_transport.secret_forms import find_secrets, is_secret_name
+from claude_transport.text.secret_forms import find_secrets, is_secret_name
 
 _NAME: Final = re.compile(r"secret:([\w.-]{1,128})", re.ASCII)
 

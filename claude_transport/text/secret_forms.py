@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from claude_transport.sliced_pattern import SlicedPattern
+from claude_transport.text.sliced_pattern import SlicedPattern
 
 SECRET = "[secret]"  # noqa: S105 - replaces a secret
 EMAIL = "user@example.com"

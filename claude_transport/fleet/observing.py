@@ -11,17 +11,17 @@ import anyio
 import anyio.lowlevel
 
 from claude_transport.errors import CLIConnectionError, ReplayGap
+from claude_transport.fleet.answers import count_of, entry_of
+from claude_transport.fleet.broker import Broker, BrokerAddress, BrokerCut
+from claude_transport.fleet.ends import decode_struct
+from claude_transport.fleet.messages import MAX_HELD_BYTES, Arrival, Entry, FleetReader, Kind, SessionEnd
+from claude_transport.fleet.stream import check_version
 from claude_transport.observing.following import Observation
-from claude_transport.printable import printable
-from claude_transport.protocol.fleet import MAX_HELD_BYTES, Arrival, Entry, FleetReader, Kind, SessionEnd
-from claude_transport.protocol.fleet_answers import count_of, entry_of
-from claude_transport.protocol.fleet_ends import decode_struct
 from claude_transport.protocol.fragments import FragmentRedactor
 from claude_transport.protocol.observation import ObservedLine, note_of_skip
 from claude_transport.protocol.redaction import redactor_knowing
 from claude_transport.protocol.tape import CLOSED, OUTPUT_ENDED, Direction, note_of_exit
-from claude_transport.streams.broker import Broker, BrokerAddress, BrokerCut
-from claude_transport.streams.fleet import check_version
+from claude_transport.text.printable import printable
 
 _PATIENCE: Final = 30.0
 """Seconds for which a lost broker is waited for."""

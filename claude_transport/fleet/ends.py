@@ -14,8 +14,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from claude_transport.errors import ProtocolError
-from claude_transport.protocol.claude_turns import LIFE, STATE, UnreadPrompts, is_idle, is_prompt, is_result
-from claude_transport.protocol.fleet import (
+from claude_transport.fleet.answers import count_of
+from claude_transport.fleet.messages import (
     DEFAULT_KEEP_BYTES,
     DEFAULT_WINDOW_BYTES,
     MAX_HELD_BYTES,
@@ -41,7 +41,7 @@ from claude_transport.protocol.fleet import (
     Taken,
     raise_refusal,
 )
-from claude_transport.protocol.fleet_answers import count_of
+from claude_transport.protocol.claude_turns import LIFE, STATE, UnreadPrompts, is_idle, is_prompt, is_result
 
 FEED_BYTES: Final = 64 * 2**10
 """Bytes that a worker takes at once. It takes more when the process has received them."""

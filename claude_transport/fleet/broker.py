@@ -1,7 +1,7 @@
 """`Broker`: the connection to the Redis or Valkey server of a fleet, and `Carrier`, which carries out the calls of one end of a session.
 
 The client is that of coredis, which is imported inside functions. A lost connection is made again in the background; each call that it
-cuts raises `BrokerCut`. What a cut means for a session is decided in `claude_transport.protocol.fleet`.
+cuts raises `BrokerCut`. What a cut means for a session is decided in `claude_transport.fleet.messages`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from claude_transport.errors import (
     ConnectionLost,
     ProtocolError,
 )
+from claude_transport.fleet.answers import MALFORMED, bytes_of, reply_of, streams_of, text_of
+from claude_transport.fleet.ends import FleetEnd
+from claude_transport.fleet.messages import Append, Call, Renew, Reply, Side, Sync, Take
+from claude_transport.fleet.scripts import APPEND, RENEW, SYNC, TAKE, FleetKeys
 from claude_transport.loggers import logger_for
 from claude_transport.loops.background import BackgroundTask
 from claude_transport.loops.current import Wakeup
-from claude_transport.printable import printable
-from claude_transport.protocol.fleet import Append, Call, Renew, Reply, Side, Sync, Take
-from claude_transport.protocol.fleet_answers import MALFORMED, bytes_of, reply_of, streams_of, text_of
-from claude_transport.protocol.fleet_ends import FleetEnd
-from claude_transport.protocol.fleet_scripts import APPEND, RENEW, SYNC, TAKE, FleetKeys
 from claude_transport.streams.address import UNPRINTABLE, check_text
+from claude_transport.text.printable import printable
 
 logger: logging.Logger = logger_for(__name__)
 

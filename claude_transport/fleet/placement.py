@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from claude_transport.protocol.fleet import FLEET_VERSION, FLEET_VERSIONS
+from claude_transport.fleet.messages import FLEET_VERSION, FLEET_VERSIONS
 
 NODE_SECONDS: Final = 15.0
 """Seconds after its last heartbeat at which a worker counts as gone."""

@@ -1,0 +1,1 @@
+"""A link that outlives its connections: `machine` decides, and `carrier` brings the bytes."""
