@@ -3,6 +3,7 @@
 The conversation: `CodexSession` starts it over any transport, sends prompts, answers what Codex asks, and closes it. `CodexThread` is one
     of its threads, `CodexTurn` one prompt, `CodexTurnResult` how its turn ended (`TurnStatus`), `CodexCloseReport` how the session did.
     `SyncCodexSession`, `SyncCodexThread` and `SyncCodexTurn` do the same for programs without an event loop.
+    `CodexPool` starts such sessions ahead of use.
 Callbacks: `on_approval` (`OnApproval`) gets a `CommandApproval` or a `FileChangeApproval`, and returns an `ApprovalDecision`. A tool is a
     `CodexTool`, such as `claude_transport.bridge.HostTool`; its function gets a `CodexToolContext`.
 Running it: `CodexOptions` says how; `SubprocessTransport(CodexOptions(...))` starts it. `SandboxMode` and `ApprovalPolicy` are the types
