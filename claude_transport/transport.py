@@ -236,6 +236,10 @@ class TransportLike(Protocol):
 class Transport(ABC):
     """The base class of all transports: a two-way stream of JSON lines to one Claude. It connects once and closes once.
 
+    `await connect()` first. Then `await write(line)`, from any task, and `async for message in read_messages()`, in one task. `await
+    end_input()` says that nothing more will be written; reading goes on. `await close()` ends it in every case. `is_ready()` is True while
+    lines can be written. `async with` connects and closes.
+
     * `truth.always`: it is true in a boolean context, whatever its state, and has no length.
 
     (The official SDK's client replaces a transport whose truth value is False.)

@@ -16,7 +16,7 @@ from claude_transport.app.event_loop import run_interruptibly, run_on
 from claude_transport.app.failures import EXIT_OK
 from claude_transport.app.terminal import Look, Output, choose_look, json_for_terminals, one_line
 from claude_transport.errors import ConfigurationError
-from claude_transport.inspection.scene import Event, EventShelf
+from claude_transport.inspection.scene import Event, EventStore
 from claude_transport.inspection.timeline import Reading
 from claude_transport.observing.following import Observation
 from claude_transport.observing.observers import observe
@@ -82,7 +82,7 @@ class _Shown:
 
     def __init__(self, look: Look) -> None:
         self._look = look
-        self._shelf = EventShelf(max_events=_MAX_EVENTS)
+        self._shelf = EventStore(max_events=_MAX_EVENTS)
         self._reading = Reading(self._shelf)
         self._last = 0
 

@@ -49,7 +49,7 @@ from claude_transport.bridge.tools import HostTool, ToolsSession
 from claude_transport.client.mcp import McpCall, McpServers, OnFailure
 from claude_transport.errors import ConfigurationError, ProtocolError, UsageError
 from claude_transport.exchange.callbacks import CallbackFailures
-from claude_transport.gateway.door import Crowd
+from claude_transport.gateway.door import UnadmittedConnections
 from claude_transport.gateway.listeners import Listener, accept_all, open_listeners
 from claude_transport.gateway.turned_away import RefusalLog
 from claude_transport.loggers import logger_for
@@ -141,7 +141,7 @@ class BridgeHost:
         self._directory: str | None = None
         self._listeners: list[Listener] = []
         self._server: BackgroundTask | None = None
-        self._crowd = Crowd(full=2 * max_bridges, per_source=2 * max_bridges)  # connections that are not admitted
+        self._crowd = UnadmittedConnections(full=2 * max_bridges, per_source=2 * max_bridges)  # connections that are not admitted
         self._bridges = 0
         self._closed = False
 

@@ -2,7 +2,7 @@
 
 The loop is here: a batch of lines is decoded once, `protocol.conversation` says what it means, and the query performs it. The parts are
 `Connection` (the transport, its lines and requests, start and end), `Storage` (messages on their way to readers), `Questions` and
-`McpServers` (callbacks), `Vigil` (stalls) and `Controls` (typed requests). docs/explanation/engine.md shows them together.
+`McpServers` (callbacks), `StallDetector` (stalls) and `Controls` (typed requests). docs/explanation/engine.md shows them together.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from claude_transport.client.controls import DEFAULT_CONTROL_TIMEOUT, Controls, 
 from claude_transport.client.mcp import McpServers, check_change
 from claude_transport.client.questions import CanUseToolCallback, HookMatcher, OnCallbackError, OnRequest, Questions
 from claude_transport.client.reports import CloseReport, Prose, ResumePoint, cause_of_end, check_fields
-from claude_transport.client.shadowing import Shadowing, check_account
+from claude_transport.client.shadowing import ShadowedCallbacks, check_account
 from claude_transport.client.storage import AllMessages, Storage, Turn
-from claude_transport.client.watchdog import DEFAULT_WATCHDOG, Vigil, Watchdog
+from claude_transport.client.watchdog import DEFAULT_WATCHDOG, StallDetector, Watchdog
 from claude_transport.errors import (
     ClaudeTransportError,
     ConfigurationError,
@@ -138,10 +138,10 @@ class Query(Controls):
         self._prose: Prose | None = None
         self._storage = Storage(self._connection, max_buffered_bytes=max_buffered_bytes)
         self._compatibility = Compatibility(self._connection, self._conversation)
-        self._shadowing = Shadowing(
+        self._shadowing = ShadowedCallbacks(
             guarded=can_use_tool is not None, hooks=self._questions.hook_config or (), agents=self._fields.get("agents")
         )
-        self._vigil = None if watchdog is None else Vigil(watchdog)
+        self._detector = None if watchdog is None else StallDetector(watchdog)
         self._clock: Callable[[], float] = anyio.current_time
         self._decoder = LineDecoder()
         self._initialization: InitializationInfo | None = None
@@ -285,8 +285,8 @@ class Query(Controls):
         line = encode_user_message(content, uuid=uuid, priority=priority, client_composed=is_verbatim or None)
         if connection.terms.before_prompt is not None:
             line = await connection.held_back(line)
-        if self._vigil is not None and not conversation.is_running:
-            self._vigil.restart(at=self._clock())
+        if self._detector is not None and not conversation.is_running:
+            self._detector.restart(at=self._clock())
             if self._stalls is None:
                 self._look_for_stalls()
         conversation.send(uuid, priority=priority, is_command=isinstance(content, str) and content.startswith("/") and not is_verbatim)
@@ -653,7 +653,7 @@ class Query(Controls):
                 while await batches.pour(self._take):
                     self._perform_due()
                     if await self._storage.make_room(closing=self._connection.close_requested):
-                        self._restart_vigil()
+                        self._restart_detector()
         except Exception as exc:  # noqa: BLE001 - as in `_live()`
             error = translated(exc, "the transport could not read")
         self._end(error)
@@ -669,15 +669,15 @@ class Query(Controls):
             # a strict transport's first bad line ends the conversation, after what came before it
             messages, self._failure = cast("list[Message]", self._decoder.before_failure), exc
         kinds = self._decoder.kinds
-        if self._vigil is not None:
-            self._vigil.saw(messages, kinds, at=self._clock())
+        if self._detector is not None:
+            self._detector.saw(messages, kinds, at=self._clock())
         if not _UNREADABLE.isdisjoint(kinds):
             self._report_unreadable(messages)
         if ResultMessage in kinds:
             self._keep_secrets(messages)
         actions = self._conversation.received(messages, kinds)
         if len(actions) == 1 and isinstance(only := actions[0], Deliver):  # nearly always
-            if self._stalls is None and self._vigil is not None:
+            if self._stalls is None and self._detector is not None:
                 self._look_for_stalls()
             return self._storage.put(only.messages, only.turns, lines=lines) or self._failure is not None
         kinds_of_action = set(map(type, actions))
@@ -739,32 +739,32 @@ class Query(Controls):
         is_wanted = self._conversation.answered(request_id)
         if is_wanted:
             self._connection.say(line)
-            self._restart_vigil()
+            self._restart_detector()
         self._storage.note_change()
         return is_wanted
 
     def _look_for_stalls(self) -> None:
         """Begin to look for stalls, with the first prompt or message: a turn begins with one of them."""
-        if self._vigil is not None and self._stalls is None and not self._connection.ended.is_set():
+        if self._detector is not None and self._stalls is None and not self._connection.ended.is_set():
             self._stalls = Alarm(self._report_stall)
-            self._look_for_stalls_at(self._vigil.next_look(at=self._clock()))
+            self._look_for_stalls_at(self._detector.next_look(at=self._clock()))
 
     def _look_for_stalls_at(self, when: float) -> None:
         if self._stalls is not None:
             with contextlib.suppress(RuntimeError):  # the event loop is ending, and the conversation with it
                 self._stalls.set(when)
 
-    def _restart_vigil(self) -> None:
-        if self._vigil is not None:
-            self._vigil.restart(at=self._clock())
+    def _restart_detector(self) -> None:
+        if self._detector is not None:
+            self._detector.restart(at=self._clock())
 
     def _report_stall(self) -> None:
         """Look whether the turn has stalled, and put a `StallEvent` among the messages then. One that kills ends the conversation."""
-        conversation, vigil = self._conversation, self._vigil
-        if vigil is None:
+        conversation, detector = self._conversation, self._detector
+        if detector is None:
             return
         suspended = not conversation.is_running or bool(conversation.open_questions) or self._storage.is_full
-        stall = vigil.look(at=self._clock(), bytes_read=self._connection.info.bytes_read, suspended=suspended)
+        stall = detector.look(at=self._clock(), bytes_read=self._connection.info.bytes_read, suspended=suspended)
         if stall is not None:
             logger.warning("the turn stands still: %s for %.0f s", stall.clock.replace("_", " "), stall.seconds)
             # for the turn that runs; when none does, for the prompt that waits longest
@@ -772,7 +772,7 @@ class Query(Controls):
             running = tuple(uuid for uuid in waiting if conversation.state_of(uuid) is TurnState.STARTED)
             self._storage.put([stall], running or waiting[:1])
         if stall is None or not stall.killed:
-            self._look_for_stalls_at(vigil.next_look(at=self._clock()))
+            self._look_for_stalls_at(detector.next_look(at=self._clock()))
             return
         self._connection.cut_off()
         self._end(stall.as_error())

@@ -1,7 +1,7 @@
 """What the settings of a CLI do behind the back of a program: answer in place of `can_use_tool`, or make another account pay.
 
-`Shadowing` detects permission settings that would prevent `can_use_tool` from being called. `check_account` compares what the CLI says
-about its account with the billing policy.
+`ShadowedCallbacks` detects permission settings that would prevent `can_use_tool` from being called. `check_account` compares what the CLI
+says about its account with the billing policy.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _shadow(setting: PermissionSetting, *, asks: bool, hooks: Collection[str]) -
     return None
 
 
-class Shadowing:
+class ShadowedCallbacks:
     """Detects settings that would prevent `can_use_tool` from being called, as early as each is known.
 
     Args:

@@ -1,6 +1,6 @@
-"""`Watchdog`: when a turn that says nothing is called stalled, and what is done about it. `Vigil` decides, without a clock or a loop.
+"""`Watchdog`: when a turn that says nothing is called stalled, and what is done then. `StallDetector` decides, without a clock or a loop.
 
-`Query` tells the vigil what it reads, and waits for the moments at which to look.
+`Query` tells the detector what it reads, and waits for the moments at which to look.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ _TYPES: dict[type[Message], str] = {}
 _TOOL_NEWS: frozenset[type[Message]] = frozenset({AssistantMessage, UserMessage, ResultMessage})
 
 
-class Vigil:
+class StallDetector:
     """Decides when a conversation has stalled, from what it is told. Times are seconds of any clock."""
 
     def __init__(self, watchdog: Watchdog) -> None:

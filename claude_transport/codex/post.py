@@ -83,7 +83,7 @@ class Mailbox:
         return before - len(self._waiting)
 
 
-class Post:
+class MessageRouter:
     """Brings messages to their readers, and bounds what waits for them.
 
     Above `limit` bytes, reading pauses. It goes on when messages are taken. While something waits that only reading can bring, unread

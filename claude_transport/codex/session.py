@@ -38,7 +38,7 @@ from claude_transport.codex.messages import (
     ThreadData,
     decode_message,
 )
-from claude_transport.codex.post import Mailbox, Post
+from claude_transport.codex.post import Mailbox, MessageRouter
 from claude_transport.errors import (
     ClaudeTransportError,
     ConfigurationError,
@@ -109,7 +109,7 @@ class CodexTurn:
     this one has the messages from there on. Messages are kept for as long as the handle is held.
     """
 
-    def __init__(self, record: TurnRecord, box: Mailbox, post: Post) -> None:
+    def __init__(self, record: TurnRecord, box: Mailbox, post: MessageRouter) -> None:
         self._record = record
         self._box = box
         self._post = post
@@ -360,7 +360,7 @@ class CodexSession:
         callbacks = Callbacks(on_approval=on_approval, tools=tools)
         check_sendable("tools", callbacks.dynamic_tools)
         limits = {"timeout": timeout, "connect_timeout": initialize_timeout, "close_timeout": close_timeout}
-        self._connection = _Connection(transport, callbacks, limits=limits, post=Post(max_buffered_bytes))
+        self._connection = _Connection(transport, callbacks, limits=limits, post=MessageRouter(max_buffered_bytes))
         self._thread: CodexThread | None = None
 
     # The start and the end
@@ -534,7 +534,7 @@ class CodexSession:
 class _AllMessages:
     """An iteration over all messages. Dropping it ends it."""
 
-    def __init__(self, post: Post) -> None:
+    def __init__(self, post: MessageRouter) -> None:
         self._post = post
         self._box = post.listen()
 
@@ -553,10 +553,10 @@ class _AllMessages:
 class _Connection:
     """The connection that the threads of one process share: requests, messages, the end."""
 
-    def __init__(self, transport: TransportLike, callbacks: Callbacks, *, limits: Mapping[str, Any], post: Post) -> None:
+    def __init__(self, transport: TransportLike, callbacks: Callbacks, *, limits: Mapping[str, Any], post: MessageRouter) -> None:
         self.conversation: Conversation = Conversation()
         self.callbacks: Callbacks = callbacks
-        self.post: Post = post
+        self.post: MessageRouter = post
         self.initialization: dict[str, Any] = {}
         self.version: str | None = None  # of Codex, as it says
         self._transport = transport

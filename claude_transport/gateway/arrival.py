@@ -1,7 +1,7 @@
 """From a new connection to a known client: handshakes, the first line, the owner of the token.
 
-`Arrival` is a connection before admission, `Reception` does the handshakes and finds the owner, `Guest` is the admitted client. `door.py`
-decides whether a token is accepted. `gateway.py` calls all this and serves the guest.
+`Arrival` is a connection before admission, `Reception` does the handshakes and finds the owner, `AdmittedClient` is the client
+after it. `door.py` decides whether a token is accepted. `gateway.py` calls all this and serves the client.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Authentication(msgspec.Struct, frozen=True, kw_only=True):
         return f"Authentication(options={sorted(self.options)}, answers={sorted(self.answers)})"
 
 
-class Guest(msgspec.Struct, kw_only=True):
+class AdmittedClient(msgspec.Struct, kw_only=True):
     """An admitted client: its owner, its mode, and its hello or its `authenticate` line. `unread` are the bytes that followed."""
 
     owner: str
@@ -280,7 +280,7 @@ class Reception:
             stream, token = accepted, next(each.bearer_token for each in shown if isinstance(each, HandshakeRequest))
         return Arrival(stream, medium=address.scheme, peer=peer, token=token, certified=certified)
 
-    async def identify(self, arrival: Arrival) -> Guest | None:
+    async def identify(self, arrival: Arrival) -> AdmittedClient | None:
         """Find the client before admission. Reads the first line only when the token can come from it.
 
         Returns:
@@ -294,12 +294,14 @@ class Reception:
             return None
         return await self.hear(arrival)
 
-    async def hear(self, arrival: Arrival) -> Guest:
+    async def hear(self, arrival: Arrival) -> AdmittedClient:
         """Read the first line and return the client. Before admission the caller must bound the wait; afterwards it is not bounded."""
         known = not self._door.needs_token or arrival.token is not None
         if self._modes == {"plain"} and known:
             # the mode is clear: a client may listen before it says anything
-            return Guest(owner=self._door.admit(arrival.token, certified=arrival.certified), mode="plain", unread=arrival.take_unread())
+            return AdmittedClient(
+                owner=self._door.admit(arrival.token, certified=arrival.certified), mode="plain", unread=arrival.take_unread()
+            )
         if self._compression and arrival.medium in _UNCOMPRESSED:
             try:
                 arrival.stream = await accept_compression(arrival.stream)
@@ -311,7 +313,7 @@ class Reception:
             raise TurnedAway("mode", f"this gateway does not speak {mode} mode")
         return self._hear_hello(arrival, line) if mode == "link" else self._hear_plain(arrival, line)
 
-    def _hear_hello(self, arrival: Arrival, line: bytes) -> Guest:
+    def _hear_hello(self, arrival: Arrival, line: bytes) -> AdmittedClient:
         try:
             hello = decode_frame(line)
         except ProtocolError as exc:
@@ -322,14 +324,14 @@ class Reception:
             raise TurnedAway("malformed", f"the client speaks an older link protocol than version {LINK_VERSION} of this gateway")
         owner = self._owner(arrival, hello.token)
         arrival.take_line()
-        return Guest(owner=owner, mode="link", hello=hello, unread=arrival.take_unread())
+        return AdmittedClient(owner=owner, mode="link", hello=hello, unread=arrival.take_unread())
 
-    def _hear_plain(self, arrival: Arrival, line: bytes) -> Guest:
+    def _hear_plain(self, arrival: Arrival, line: bytes) -> AdmittedClient:
         authentication = _read_authentication(line)
         owner = self._owner(arrival, None if authentication is None else authentication.token)
         if authentication is not None:
             arrival.take_line()
-        return Guest(owner=owner, mode="plain", authentication=authentication, unread=arrival.take_unread())
+        return AdmittedClient(owner=owner, mode="plain", authentication=authentication, unread=arrival.take_unread())
 
     def _owner(self, arrival: Arrival, said: str | None) -> str:
         """Return the owner of the token in the first line and of the one in the HTTP header. They must have the same owner."""

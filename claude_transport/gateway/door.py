@@ -1,7 +1,8 @@
 """`Door`: decides which clients of a gateway come in, and counts what each of them has used of the limits.
 
-Beside it stand its parts: `GatewayTokens` (accepted tokens), `GatewayLimits` and `Allowance` (limits, and one owner's use of them), `Crowd`
-(connections before admission). `pace.py` bounds how often clients connect. It reads nothing from a connection; `arrival.py` does.
+Beside it stand its parts: `GatewayTokens` (accepted tokens), `GatewayLimits` and `Allowance` (limits, and what one owner has used), and
+`UnadmittedConnections` (connections before admission). `pace.py` bounds how often clients connect. It reads nothing from a connection;
+`arrival.py` does.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Door:
         origins: values of the `Origin` header that may open a WebSocket, such as `https://example.org`. A browser lets every page connect
             to every address, so pages of other origins are refused.
         limits: the limits of the gateway.
-        draw: the random numbers of `Crowd`.
+        draw: the random numbers of `UnadmittedConnections`.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Door:
         self._tokens = tokens
         self._origins = frozenset(origin.rstrip("/").lower() for origin in origins)
         self._limits = limits
-        self._crowd = Crowd(full=limits.half_open, per_source=limits.half_open_per_address, draw=draw)
+        self._crowd = UnadmittedConnections(full=limits.half_open, per_source=limits.half_open_per_address, draw=draw)
         self._pace = Pace(
             per_client=limits.connects_per_second,
             client_burst=limits.connections,
@@ -82,7 +83,8 @@ class Door:
     def knock(self, peer: str = "") -> Iterator[anyio.CancelScope]:
         """Count a new connection while the block runs. The block must end with the admission of the client.
 
-        The block is cancelled after `handshake_timeout` seconds, or when `Crowd` needs the place. `peer` is the address of the client.
+        The block is cancelled after `handshake_timeout` seconds, or when `UnadmittedConnections` needs the place. `peer` is the address of
+        the client.
         """
         with anyio.move_on_after(self._limits.handshake_timeout) as scope, self._crowd.hold(scope, source=source_of(peer)):
             yield scope
@@ -409,7 +411,7 @@ class Allowance:
         return [start for start in self._starts if start > since]
 
 
-class Crowd:
+class UnadmittedConnections:
     """Bounds the connections that are not admitted: at most `full`, and at most `per_source` from one source. It never waits.
 
     From half of `full` on, a new connection closes an old one, with a probability that grows from 0 to 1. Refused connections that linger

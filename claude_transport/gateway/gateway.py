@@ -22,7 +22,7 @@ from anyio.abc import ByteStream
 
 from claude_transport.agents.registry import find_agent
 from claude_transport.errors import ClaudeTransportError, ConfigurationError, SessionInUse, UsageError
-from claude_transport.gateway.arrival import MAX_FAREWELL, Arrival, Guest, Mode, Reception
+from claude_transport.gateway.arrival import MAX_FAREWELL, AdmittedClient, Arrival, Mode, Reception
 from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices, check_answers
 from claude_transport.gateway.door import ANYBODY, Allowance, Door, GatewayLimits, GatewayTokens
 from claude_transport.gateway.health import GatewayMetrics, Hosts, Page, Pages, answer_to_options
@@ -380,7 +380,7 @@ class Gateway:
         self.metrics.connections[medium] += 1
         arrival: Arrival | None = None
         try:
-            guest: Guest | None = None
+            guest: AdmittedClient | None = None
             with self._door.knock(peer) as knocking:
                 arrival = await arrive()
                 if arrival is None:
@@ -417,7 +417,7 @@ class Gateway:
         if arrival is not None:
             await arrival.close()
 
-    async def _receive(self, arrival: Arrival, guest: Guest | None) -> None:
+    async def _receive(self, arrival: Arrival, guest: AdmittedClient | None) -> None:
         """Serve a client that the door has admitted; `guest` is None when its first line has not been read."""
         if arrival.viewing is not None:
             if await self.show(arrival.viewing, arrival.stream.send, partial(_end_of, arrival.stream)):
@@ -434,13 +434,13 @@ class Gateway:
                 session = await self._begin(arrival, guest, PlainSession)
                 await session.attend(arrival.stream, guest.unread)
 
-    def _owner_of(self, arrival: Arrival, guest: Guest | None) -> str:
+    def _owner_of(self, arrival: Arrival, guest: AdmittedClient | None) -> str:
         """Return the owner of an admitted connection; that of an observer, who may have a token of its own, is `ANYBODY`."""
         if guest is not None:
             return guest.owner
         return ANYBODY if arrival.viewing is not None else self._door.admit(arrival.token, certified=arrival.certified)
 
-    async def _start(self, guest: Guest) -> tuple[Transport, Surroundings]:
+    async def _start(self, guest: AdmittedClient) -> tuple[Transport, Surroundings]:
         """Start the process of a new session. Return its connected transport, and what the session is given.
 
         Raises:
@@ -487,7 +487,7 @@ class Gateway:
             )
         return self._options
 
-    async def _begin(self, arrival: Arrival, guest: Guest, kind: type[_Kind]) -> _Kind:
+    async def _begin(self, arrival: Arrival, guest: AdmittedClient, kind: type[_Kind]) -> _Kind:
         """Start a session of this kind for the client."""
         with self._roster.place_for_one(self._door.allowance(guest.owner)):
             transport, surroundings = await self._start(guest)
@@ -497,7 +497,7 @@ class Gateway:
         session.log(logging.INFO, "session_begun", f"begun over {arrival.medium}", peer=arrival.peer)
         return session
 
-    async def _serve_link(self, arrival: Arrival, guest: Guest, hello: Hello) -> None:
+    async def _serve_link(self, arrival: Arrival, guest: AdmittedClient, hello: Hello) -> None:
         if hello.session is not None:
             session = self._roster.find(hello.session, owner=guest.owner)
         else:

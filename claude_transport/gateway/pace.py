@@ -1,6 +1,6 @@
 """`Pace`: bounds how often a client and an address may connect to a gateway. One that connects more often waits for its turn.
 
-`Crowd` in `door.py` bounds how many connections wait at the same time.
+`UnadmittedConnections` in `door.py` bounds how many connections wait at the same time.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import datetime as dt
 from collections.abc import Iterable
 
 from claude_transport.inspection.page import live_changes
-from claude_transport.inspection.scene import EventShelf
+from claude_transport.inspection.scene import EventStore
 from claude_transport.inspection.timeline import Reading
 from claude_transport.protocol.observation import ObservedLine
 from claude_transport.protocol.tape import TapeHeader
@@ -32,7 +32,7 @@ class LiveTimeline:
 
     def __init__(self, *, cli_version: str | None = None, created_at: dt.datetime | None = None, scrubbed: bool = True) -> None:
         self._header = TapeHeader(cli_version=cli_version, created_at=created_at, scrubbed=scrubbed)
-        self._shelf = EventShelf(max_events=MAX_LIVE_EVENTS, max_text_chars=MAX_LIVE_CHARS)
+        self._shelf = EventStore(max_events=MAX_LIVE_EVENTS, max_text_chars=MAX_LIVE_CHARS)
         self._shelf.on_change = self._note
         self._reading = Reading(self._shelf)
         self._changed: dict[int, int] = {}  # the revision of each event, the oldest change first

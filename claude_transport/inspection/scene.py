@@ -1,6 +1,6 @@
 """`Scene`: collects the events of a tape while `timeline.py` and `speech.py` read it.
 
-Here are its parts, too: `Event` (one thing that happened), `EventShelf` (the events, in bounded memory), `CallBook` (calls matched to their
+Here are its parts, too: `Event` (one thing that happened), `EventStore` (the events, in bounded memory), `CallBook` (calls matched to their
 answers), `TurnBook` (turns), and the words in which texts and figures are shown. The figures that come of it all are in `summary.py`.
 """
 
@@ -154,7 +154,7 @@ _LAST_LIMIT = 128
 """Characters of one section: the first limit, and the last. It is halved while all texts together are too long."""
 
 
-class EventShelf:
+class EventStore:
     """The events of a tape of any length, in bounded memory. Long texts are cut; of very many events the middle is left out.
 
     Args:
@@ -512,8 +512,8 @@ _MAX_PROBLEMS = 100
 class Scene:
     """Adds events at the current time, record and turn. Events of level warning or error become problems of the tape."""
 
-    def __init__(self, shelf: EventShelf) -> None:
-        self.shelf: EventShelf = shelf
+    def __init__(self, shelf: EventStore) -> None:
+        self.shelf: EventStore = shelf
         self.turns: TurnBook = TurnBook()
         self.t: float = 0.0
         self.record: int = 0

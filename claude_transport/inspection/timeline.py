@@ -25,7 +25,7 @@ from claude_transport.inspection.scene import (
     DEFAULT_MAX_TEXT_CHARS,
     CallBook,
     Event,
-    EventShelf,
+    EventStore,
     Level,
     Scene,
     Section,
@@ -134,7 +134,7 @@ def read_timeline(
         ConfigurationError: the file cannot be read, or is not a tape.
     """
     source = RecordSource(tape, on_progress=on_progress)
-    reading = Reading(EventShelf(max_events=max_events, max_text_chars=max_text_chars))
+    reading = Reading(EventStore(max_events=max_events, max_text_chars=max_text_chars))
     for number, record in source:
         reading.read(number, record)
     return reading.finish(source)
@@ -143,7 +143,7 @@ def read_timeline(
 class Reading:
     """One pass over the records of a session. Hands each record to its lane."""
 
-    def __init__(self, shelf: EventShelf) -> None:
+    def __init__(self, shelf: EventStore) -> None:
         self._scene = Scene(shelf)
         self._speech = Speech(self._scene)
         self._control = ControlLane(self._scene, on_denied=self._speech.denied)

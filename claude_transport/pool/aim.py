@@ -1,4 +1,4 @@
-"""`Aim`: the directory and the model that one use of a session wants, and how a session that is ready gets there.
+"""`Relocation`: the directory and the model that one use of a session wants, and how a session that is ready gets there.
 
 `set_cwd` moves nearly everything that belongs to a directory: memory, rules, hooks, commands, agents, MCP servers, the transcript and the
 permission to write. The variables in the settings of the first directory stay, and so does what its SessionStart hooks have said
@@ -32,7 +32,7 @@ _MEMORY_MOVES = "set_cwd changes the memory"
 _OF_A_PROJECT = frozenset({"projectSettings", "localSettings"})
 
 
-class Aim(msgspec.Struct, frozen=True):
+class Relocation(msgspec.Struct, frozen=True):
     """What one use of a session wants: a directory and a model. None stands for that of the pool."""
 
     cwd: str | None

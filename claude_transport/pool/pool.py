@@ -48,7 +48,7 @@ from claude_transport.loggers import logger_for
 from claude_transport.loops.background import BackgroundTask
 from claude_transport.loops.current import HostLoop
 from claude_transport.platform.winapi import resident_bytes
-from claude_transport.pool.aim import Aim
+from claude_transport.pool.aim import Relocation
 from claude_transport.transport import TransportLike, check_transport, check_transport_maker
 from claude_transport.transports.subprocess import SubprocessTransport
 
@@ -563,18 +563,18 @@ class QueryRecipe:
         callback = self._arguments.get("can_use_tool")
         check_callback("can_use_tool", callback)
         guard = None if callback is None else LateGuard(callback)
-        return PooledQuery(self.query(Aim(None, None), guard=guard), guard=guard)
+        return PooledQuery(self.query(Relocation(None, None), guard=guard), guard=guard)
 
-    def query(self, aim: Aim, *, guard: LateGuard | None) -> Query:
+    def query(self, aim: Relocation, *, guard: LateGuard | None) -> Query:
         """Return a query that is not started, whose process starts in the directory and with the model of `aim`."""
         arguments: QueryOptions = {**self._arguments, "can_use_tool": guard}
         transport = self._make_transport(aim.options_for(self._options))
         check_transport(transport, of="SessionPool", option="make_transport")
         return Query(transport, **arguments)
 
-    def aim(self, cwd: object, model: object) -> Aim:
+    def aim(self, cwd: object, model: object) -> Relocation:
         """Return where one use of a session has to go. Raises `ConfigurationError` for what is no path or no model."""
-        return Aim.at(cwd, model, options=self._options)
+        return Relocation.at(cwd, model, options=self._options)
 
 
 def _check_for_many(options: object) -> None:

@@ -41,7 +41,7 @@ def conversation() -> ScriptedTurn:
     return ScriptedTurn((*together, Result()))
 
 
-class Crowd:
+class UnadmittedConnections:
     """What all sessions share: a gate that opens when every callback of every session is inside, and one MCP server."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ def session_of(token: str) -> str:
 class Session:
     """One conversation, whose callbacks note every token they are shown."""
 
-    def __init__(self, number: int, crowd: Crowd, command: list[str]) -> None:
+    def __init__(self, number: int, crowd: UnadmittedConnections, command: list[str]) -> None:
         self.name = f"s{number}"
         self.crowd = crowd
         self.query = ct.Query(
@@ -135,7 +135,7 @@ def room_for_files() -> Iterator[None]:
 @pytest.mark.usefixtures("room_for_files")
 async def test_two_hundred_sessions_at_once_keep_apart_and_leave_nothing_behind() -> None:
     before = await Census.rested()
-    crowd = Crowd()
+    crowd = UnadmittedConnections()
     with FakeClaude(Scenario(otherwise=conversation())) as fake, anyio.fail_after(PATIENCE):
         sessions = [Session(number, crowd, fake.command) for number in range(SESSIONS)]
         async with AsyncExitStack() as stack:

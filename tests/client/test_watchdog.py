@@ -23,7 +23,7 @@ from claude_transport import (
     decode_message,
 )
 from claude_transport.client import CallbackContext, StallEvent, Watchdog
-from claude_transport.client.watchdog import NO_PROGRESS, Vigil
+from claude_transport.client.watchdog import NO_PROGRESS, StallDetector
 from claude_transport.protocol.envelope import DecodeFailure, Message, encode_line
 from claude_transport.testing import FakeClaude, Scenario, ScriptedTurn, steps
 
@@ -100,16 +100,16 @@ DECISIONS: dict[str, Sequence[tuple[float, Frame | str] | Look]] = {
 
 @pytest.mark.parametrize("steps", DECISIONS.values(), ids=DECISIONS)
 def test_a_stall_is_told_when_it_is_one(steps: Sequence[tuple[float, Frame | str]]) -> None:
-    vigil = Vigil(Watchdog(no_bytes=10, no_progress=20))
+    detector = StallDetector(Watchdog(no_bytes=10, no_progress=20))
     bytes_read = 0
     for at, step in steps:
         if isinstance(step, dict):
-            vigil.saw([message(step)], at=at)
+            detector.saw([message(step)], at=at)
         elif step == "begin":
-            vigil.restart(at=at)
+            detector.restart(at=at)
         else:
             bytes_read += int(step) if step.startswith("+") else 0
-            stall = vigil.look(at=at, bytes_read=bytes_read, suspended=step == "suspended")
+            stall = detector.look(at=at, bytes_read=bytes_read, suspended=step == "suspended")
             assert (stall and stall.clock) == (step if step in ("no_bytes", "no_progress") else None), at
 
 
@@ -134,34 +134,34 @@ def test_every_sign_of_life_in_the_table_is_tried_below() -> None:
 
 @pytest.mark.parametrize("sign", [*map(message, SIGNS_OF_LIFE), DecodeFailure(raw=b"log")], ids=lambda sign: str(sign.type))
 def test_a_sign_of_life_is_no_progress(sign: Message) -> None:
-    vigil = Vigil(Watchdog(no_bytes=10, no_progress=20))
-    vigil.restart(at=0)
-    vigil.saw([sign, sign], at=15)
-    stall = vigil.look(at=20, suspended=False)
+    detector = StallDetector(Watchdog(no_bytes=10, no_progress=20))
+    detector.restart(at=0)
+    detector.saw([sign, sign], at=15)
+    stall = detector.look(at=20, suspended=False)
     assert stall == StallEvent(clock="no_progress", seconds=20, last=sign.type)
 
 
 def test_one_message_that_is_progress_is_enough_for_a_batch() -> None:
-    vigil = Vigil(Watchdog(no_bytes=10, no_progress=20))
-    vigil.saw([message(said()), message(PING)], at=15)
-    assert vigil.look(at=24, suspended=False) is None
+    detector = StallDetector(Watchdog(no_bytes=10, no_progress=20))
+    detector.saw([message(said()), message(PING)], at=15)
+    assert detector.look(at=24, suspended=False) is None
 
 
 def test_an_empty_batch_is_no_progress_and_still_bytes() -> None:
-    vigil = Vigil(Watchdog(no_bytes=10, no_progress=20))
-    vigil.saw([], at=15)
-    assert vigil.look(at=16, suspended=False) is None
+    detector = StallDetector(Watchdog(no_bytes=10, no_progress=20))
+    detector.saw([], at=15)
+    assert detector.look(at=16, suspended=False) is None
 
 
 @pytest.mark.parametrize("limits", [(10.0, 20.0), (10.0, None), (None, 10.0), (10.0, math.inf)])
 def test_no_stall_is_looked_for_later_than_it_is_due(limits: tuple[float | None, float | None]) -> None:
-    vigil = Vigil(Watchdog(no_bytes=limits[0], no_progress=limits[1]))
-    vigil.saw([message(said())], at=3)
+    detector = StallDetector(Watchdog(no_bytes=limits[0], no_progress=limits[1]))
+    detector.saw([message(said())], at=3)
     at = 0.0
     for _ in range(100):
-        at, before = vigil.next_look(at=at), at
+        at, before = detector.next_look(at=at), at
         assert at > before
-        if stall := vigil.look(at=at, suspended=False):
+        if stall := detector.look(at=at, suspended=False):
             assert (at, stall.seconds) == (13, 10)
             return
     pytest.fail("never looked")

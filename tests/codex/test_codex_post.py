@@ -1,4 +1,4 @@
-"""`Post`: what is kept for readers that are slow, late or gone, and what is given up first."""
+"""`MessageRouter`: what is kept for readers that are slow, late or gone, and what is given up first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from claude_transport.codex.messages import CodexNotification, decode_message
-from claude_transport.codex.post import Mailbox, Post
+from claude_transport.codex.post import Mailbox, MessageRouter
 from claude_transport.errors import ConnectionLost
 from claude_transport.loops.current import Flag
 
@@ -52,7 +52,7 @@ async def test_pieces_are_given_up_before_anything_else_and_then_the_oldest(capl
         other("7"),
         other("8"),
     ]
-    post = Post(4 * cost(other("1")))
+    post = MessageRouter(4 * cost(other("1")))
     box = post.open()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(post.needing, Flag())
@@ -69,7 +69,7 @@ async def test_pieces_are_given_up_before_anything_else_and_then_the_oldest(capl
 
 async def test_without_a_wait_nothing_is_given_up_and_room_comes_with_the_next_message_that_is_taken() -> None:
     messages = [piece(str(number)) for number in range(4)]
-    post = Post(3 * cost(messages[0]))
+    post = MessageRouter(3 * cost(messages[0]))
     box = post.open()
     rooms = [post.put(message, [box]) for message in messages]
     assert [room is None for room in rooms] == [True, True, True, False]
@@ -92,7 +92,7 @@ async def test_without_a_wait_nothing_is_given_up_and_room_comes_with_the_next_m
 
 
 async def test_the_end_lets_reading_go_on_although_too_much_waits() -> None:
-    post = Post(1)
+    post = MessageRouter(1)
     box = post.open()
     room = post.put(piece("1"), [box])
     assert room is not None
@@ -111,7 +111,7 @@ async def test_the_first_reader_of_all_messages_gets_the_last_of_those_before_an
     messages = [other(str(number), size=30_000) for number in range(20)]
     fit = 2**20 // cost(messages[0])
     assert 1 < fit < 20
-    post = Post(2**30)
+    post = MessageRouter(2**30)
     for message in messages:
         assert post.put(message, []) is None
     assert post.waiting_bytes == 0, "they wait for a reader that may never come"
@@ -122,7 +122,7 @@ async def test_the_first_reader_of_all_messages_gets_the_last_of_those_before_an
 
 
 async def test_a_reader_that_comes_after_the_end_is_told_why_it_ended() -> None:
-    post, error = Post(2**20), ConnectionLost("it is gone")
+    post, error = MessageRouter(2**20), ConnectionLost("it is gone")
     post.put(other("1"), [])
     early = post.listen()
     post.end(error)
@@ -151,7 +151,7 @@ async def test_a_mailbox_ends_once() -> None:
 
 
 async def test_what_waits_for_a_reader_that_is_gone_does_not_count() -> None:
-    post = Post(2**20)
+    post = MessageRouter(2**20)
     box, listener = post.open(), post.listen()
     post.put(piece("1"), [box])
     assert post.waiting_bytes == 2 * cost(piece("1"))
@@ -163,7 +163,7 @@ async def test_what_waits_for_a_reader_that_is_gone_does_not_count() -> None:
 
 
 async def test_a_reader_that_waits_gets_what_comes_and_then_the_end() -> None:
-    post, message = Post(2**20), piece("1")
+    post, message = MessageRouter(2**20), piece("1")
     box = post.open()
     found: list[CodexNotification | None] = []
 
@@ -183,7 +183,7 @@ async def test_a_reader_that_waits_gets_what_comes_and_then_the_end() -> None:
 
 
 async def test_a_wait_that_begins_lets_reading_go_on_and_its_end_lets_reading_pause() -> None:
-    post = Post(cost(piece("1")))
+    post = MessageRouter(cost(piece("1")))
     box = post.open()
     first, second = post.put(piece("1"), [box]), post.put(piece("2"), [box])
     assert (first, post.dropped) == (None, 0)
@@ -208,7 +208,7 @@ async def test_a_wait_that_begins_lets_reading_go_on_and_its_end_lets_reading_pa
 
 
 async def test_a_reader_that_waits_for_its_own_messages_does_not_wait_for_another_that_reads_nothing() -> None:
-    post = Post(2 * cost(piece("1")))
+    post = MessageRouter(2 * cost(piece("1")))
     unread, awaited = post.open(), post.open()
     found: list[CodexNotification | None] = []
 

@@ -13,7 +13,7 @@ import pytest
 from rehearsal import ALICE, TOKENS, rehearsal
 from virtual_time import virtual_time
 
-from claude_transport.gateway.door import Crowd, Door, GatewayLimits, GatewayTokens, source_of
+from claude_transport.gateway.door import Door, GatewayLimits, GatewayTokens, UnadmittedConnections, source_of
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.link.machine import Hello, Refusal, Welcome, encode_frame
 from claude_transport.testing.fake_claude import FakeClaude
@@ -26,7 +26,7 @@ UNPACED = GatewayLimits(connects_per_second=None, connects_per_second_per_addres
 class Visitors:
     """Connections in a crowd, each with a cancel scope of its own."""
 
-    def __init__(self, crowd: Crowd) -> None:
+    def __init__(self, crowd: UnadmittedConnections) -> None:
         self.crowd = crowd
         self.stack = ExitStack()
 
@@ -39,7 +39,7 @@ class Visitors:
 @pytest.mark.parametrize("seed", range(5))
 async def test_whoever_comes_and_however_the_crowd_stays_bounded(seed: int) -> None:
     chance = random.Random(seed)
-    crowd = Crowd(full=40, per_source=15, draw=chance.random)
+    crowd = UnadmittedConnections(full=40, per_source=15, draw=chance.random)
     visitors = Visitors(crowd)
     scopes = []
     for _ in range(1000):
@@ -55,7 +55,7 @@ async def test_whoever_comes_and_however_the_crowd_stays_bounded(seed: int) -> N
 
 async def test_below_half_all_stay_and_from_there_on_one_leaves_by_the_chance_that_is_drawn() -> None:
     draws: list[float] = []
-    crowd = Crowd(full=10, per_source=10, draw=lambda: draws.pop(0))
+    crowd = UnadmittedConnections(full=10, per_source=10, draw=lambda: draws.pop(0))
     visitors = Visitors(crowd)
     scopes = [visitors.come("a") for _ in range(6)]  # no random number is drawn
     draws += [0.2, 0.5]  # 6 connections: probability 1/5. The draw is not below it: all stay
@@ -78,7 +78,7 @@ async def test_below_half_all_stay_and_from_there_on_one_leaves_by_the_chance_th
 async def test_by_default_nobody_can_foresee_whether_one_leaves() -> None:
     found = set()
     for _ in range(100):
-        crowd = Crowd(full=4, per_source=4)
+        crowd = UnadmittedConnections(full=4, per_source=4)
         visitors = Visitors(crowd)
         for _ in range(4):  # the probability is one half for the last one
             visitors.come("a")
@@ -88,7 +88,7 @@ async def test_by_default_nobody_can_foresee_whether_one_leaves() -> None:
 
 
 async def test_those_that_were_refused_leave_first_the_oldest_before_the_others() -> None:
-    crowd = Crowd(full=4, per_source=4, draw=lambda: 0.999)
+    crowd = UnadmittedConnections(full=4, per_source=4, draw=lambda: 0.999)
     visitors = Visitors(crowd)
     honest = visitors.come("a")
     lingering = [visitors.come("b", lingers=True), visitors.come("c", lingers=True)]
@@ -101,7 +101,7 @@ async def test_those_that_were_refused_leave_first_the_oldest_before_the_others(
 
 @pytest.mark.parametrize("floods", [1, 2, 3])
 async def test_a_flood_from_some_addresses_never_costs_another_its_place(floods: int) -> None:
-    crowd = Crowd(full=64, per_source=40, draw=random.Random(1).random)
+    crowd = UnadmittedConnections(full=64, per_source=40, draw=random.Random(1).random)
     visitors = Visitors(crowd)
     honest = visitors.come("honest")
     for number in range(3000):
