@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -71,7 +72,8 @@ class Client:
 @asynccontextmanager
 async def bridge_process(config: Mapping[str, Any]) -> AsyncIterator[Client]:
     """The program of the bridge, started as the CLI starts it from an entry of `mcp_servers`."""
-    env = {"PATH": "/usr/bin:/bin", **config["env"]}
+    package = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}  # the program is that of this package
+    env = {"PATH": "/usr/bin:/bin", **package, **config["env"]}
     with anyio.fail_after(2 * PATIENCE):
         stream = await ProcessConnectable([config["command"], *config["args"]], env=env).connect()
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,7 +18,7 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 
 import claude_transport as ct
-from claude_transport.bridge.configuration import Greeting
+from claude_transport.bridge.configuration import Greeting, encode_greeting
 from claude_transport.bridge.host import Outbox
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.streams.address import parse_address
@@ -251,6 +252,24 @@ async def test_more_bridges_than_allowed_are_told_that_the_host_is_busy(workshop
         assert welcome.refused == "busy"
 
 
+@pytest.mark.parametrize("is_welcomed", [True, False])
+async def test_a_bridge_that_has_gone_leaves_its_place_to_another(workshop: Workshop, is_welcomed: bool) -> None:
+    async with ct.bridge.BridgeHost({"box": workshop.plain()}, max_bridges=1) as host:
+        config = host.mcp_servers["box"]
+        if is_welcomed:
+            async with knock(config) as (_, welcome):
+                assert (welcome.refused, host.bridges) == (None, 1)
+        else:
+            with socket.socket(socket.AF_UNIX) as gone:
+                gone.connect(parse_address(host.url).path)
+                gone.sendall(encode_greeting(Greeting(server="box", token=host.token)))
+        admitted = False
+        with anyio.fail_after(PATIENCE):
+            while not admitted:
+                async with knock(config) as (_, welcome):
+                    admitted = welcome.refused is None
+
+
 async def test_the_socket_is_for_its_owner_alone_and_gone_afterwards(workshop: Workshop) -> None:
     async with ct.bridge.BridgeHost({"box": workshop.plain()}) as host:
         path = Path(parse_address(host.url).path)
@@ -479,3 +498,23 @@ def test_a_limit_below_one_is_refused_by_its_name(option: str) -> None:
     with pytest.raises(ct.ConfigurationError, match=f"{option} must be at least 1, not 0") as caught:
         ct.bridge.BridgeHost({"box": []}, **limits)
     assert caught.value.option == option
+
+
+def test_before_it_listens_a_host_has_no_address() -> None:
+    host = ct.bridge.BridgeHost({"box": []})
+    for read in (lambda: host.url, lambda: host.mcp_servers):
+        with pytest.raises(UsageError, match="has not been started"):
+            read()
+
+
+async def test_a_long_name_of_a_tool_is_not_repeated_whole(workshop: Workshop) -> None:
+    async with ct.bridge.BridgeHost({"box": workshop.plain()}) as host, knock(host.mcp_servers["box"]) as (client, _):
+        error = (await client.call("x" * 10_000))["error"]
+        assert error["message"] == f"there is no tool {'x' * 128!r}"
+
+
+def test_a_long_name_of_a_server_is_refused_and_not_repeated_whole() -> None:
+    ct.bridge.BridgeHost({"x" * 256: []})
+    with pytest.raises(ConfigurationError) as caught:
+        ct.bridge.BridgeHost({"x" * 257: []})
+    assert str(caught.value) == f"{'x' * 256!r} is not a valid name of a server: use 1 to 256 characters"

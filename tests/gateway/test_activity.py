@@ -84,6 +84,14 @@ async def test_who_waits_for_the_end_of_a_turn_hears_of_it_in_the_middle_of_a_bu
     assert not turn.busy
 
 
+async def test_who_has_given_up_waiting_makes_no_later_burst_slow(turn: Activity) -> None:
+    turn.heard(LineBlock.of([RUNNING]))
+    with anyio.move_on_after(0):
+        await turn.idle()
+    turn.heard(LineBlock.of([*BURST, IDLE, *BURST]))
+    assert turn.busy  # only the end of the burst was searched
+
+
 def prompt(uuid: str) -> bytes:
     return b'{"type":"user","uuid":"%s","message":{"role":"user","content":"go"}}' % uuid.encode()
 

@@ -93,6 +93,18 @@ async def test_a_prompt_in_a_message_is_answered_in_messages_and_the_end_follows
         assert (await server.hear())["type"] == "websocket.close"
 
 
+async def test_a_message_that_is_larger_than_what_is_read_at_a_time_arrives_once() -> None:
+    async with served() as application, anyio.create_task_group() as tasks:
+        server = Server(headers=BEARER).tell("websocket.connect")
+        tasks.start_soon(server.run, application)
+        await server.hear()
+        prompt = json.dumps({"type": "user", "message": {"role": "user", "content": "Hello " * 30_000}})
+        server.tell("websocket.receive", text=f"{prompt}\n").tell("websocket.receive", text="")
+        while (await server.hear()).get("text"):
+            pass
+        assert application.gateway.metrics.bytes["in"] == len(prompt) + 1
+
+
 @pytest.mark.parametrize("how", ["bytes", "leaves"])
 async def test_a_client_that_leaves_ends_its_session(how: str) -> None:
     async with served() as application, anyio.create_task_group() as tasks:

@@ -265,6 +265,7 @@ def test_no_choice_allows_more_than_the_gateway_does(
         ({"thinking": {"type": "disabled"}}, {"thinking": {"type": "adaptive"}}, 0),
         ({"thinking": {"type": "adaptive"}}, {"thinking": {"type": "enabled", "budget_tokens": 99}}, 99),
         ({"max_thinking_tokens": 1024}, {"thinking": {"type": "enabled", "budget_tokens": 10**6}}, 1024),
+        ({"max_thinking_tokens": 1024}, {"max_thinking_tokens": 99}, 99),
         ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, {"max_thinking_tokens": 10**6}, 1024),
         ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, {"thinking": None}, 1024),
         ({}, {"thinking": {"type": "enabled", "budget_tokens": 10**6}}, 10**6),
@@ -272,6 +273,20 @@ def test_no_choice_allows_more_than_the_gateway_does(
 )
 def test_a_thinking_budget_can_be_lowered_and_not_raised(ours: dict[str, Any], chosen: dict[str, Any], made: int) -> None:
     assert budget(Choices().apply(ClaudeOptions(**ours), chosen)) == made
+
+
+NUMBERS = sorted({*AMOUNTS, *TIMES, "mcp_tool_idle_timeout"})
+
+
+@pytest.mark.parametrize(
+    ("name", "less", "more"),
+    [*((name, 3, 9) for name in NUMBERS), ("effort", "low", "max"), ("task_budget", {"total": 3}, {"total": 9})],
+)
+def test_each_limit_can_be_lowered_and_not_raised(name: str, less: Any, more: Any) -> None:
+    """The examples above are drawn, so this names each of them."""
+    for ours, chosen, made in ((less, more, less), (more, less, less), (None, more, more), (less, None, less)):
+        options: dict[str, Any] = {name: ours}
+        assert getattr(EVERYTHING.apply(ClaudeOptions(**options), {name: chosen}), name) == made
 
 
 def test_how_thoughts_are_shown_stays_the_clients_choice() -> None:
@@ -313,3 +328,13 @@ def test_a_long_name_of_an_option_hides_no_other_one() -> None:
     with pytest.raises(TurnedAway) as caught:
         Choices(DEFAULT_CHOICES).apply(ClaudeOptions(), {"x" * 10_000: 1, "zeta": 2})
     assert str(caught.value) == f"not for a client to choose: {'x' * 64}, zeta"
+
+
+def test_no_more_than_eight_names_are_repeated_to_a_client() -> None:
+    names = [f"n{number}" for number in range(1, 10)]
+    with pytest.raises(TurnedAway) as caught:
+        Choices().apply(ClaudeOptions(), dict.fromkeys(names))
+    assert str(caught.value).endswith("n7, n8")
+    with pytest.raises(TurnedAway) as caught:
+        EVERYTHING.apply(ClaudeOptions(allowed_tools=("Read",)), {"allowed_tools": names})
+    assert "n7, n8 is not among" in str(caught.value)

@@ -166,6 +166,7 @@ def test_the_options_of_the_gateway_hold_for_every_thread(method: str) -> None:
     }
     (hidden,) = fields.merged([request(method, sandbox="danger-full-access").replace(b"/", b"\\/").replace(b"thr", b"\\u0074hr")])
     assert json.loads(hidden)["params"]["sandbox"] == "read-only"
+    assert b"\n" not in line  # it is still one line
     (bare,) = fields.merged([b'{"id":1,"method":"%s"}' % method.encode()])
     assert json.loads(bare)["params"] == {"approvalPolicy": "untrusted", "sandbox": "read-only"}
 

@@ -165,6 +165,17 @@ async def test_a_gateway_lets_a_client_wait_that_connects_too_often() -> None:
         assert moments == [0.0, 0.5, 1.0]
 
 
+async def test_a_refused_client_whose_turn_is_far_away_is_not_kept_until_then() -> None:
+    async with rehearsal(limits=GatewayLimits(connections=1, half_open_per_address=1, connects_per_second=0.01)) as stage:
+        first = await stage.link(token="wrong-token-0123456789")
+        await first.hear_frame(Refusal)
+        first.stream.break_connection()
+        began = anyio.current_time()
+        second = await stage.link(token="wrong-token-0123456789")
+        assert await second.rest(patience=1000) == b""
+        assert anyio.current_time() - began == pytest.approx(3.0)
+
+
 async def test_a_gateway_answers_a_refused_client_later_that_comes_back_too_often() -> None:
     limits = GatewayLimits(connections=1, half_open_per_address=1, connects_per_second=2)
     async with rehearsal(limits=limits) as stage:

@@ -191,6 +191,7 @@ def mutual_context() -> ssl.SSLContext:
         ({"limits": GatewayLimits(lease=0)}, "lease"),
         ({"tokens": {"a": "short"}}, "tokens"),
         ({"command": []}, "command"),
+        ({"close_timeout": -1.0}, "close_timeout"),
     ],
 )
 def test_a_gateway_that_would_be_open_or_makes_no_sense_is_not_made(settings: dict[str, Any], option: str) -> None:
@@ -358,3 +359,10 @@ async def test_an_owner_who_owes_for_what_was_sent_is_not_forgotten() -> None:
     with anyio.move_on_after(0):
         await allowance.spend(10_000)
     assert not allowance.is_idle
+
+
+def test_a_connection_that_has_ended_is_not_counted_any_more() -> None:
+    allowance = Allowance(GatewayLimits(connections=1))
+    for _ in range(2):
+        with allowance.connection(), pytest.raises(TurnedAway, match="has 1 connections"), allowance.connection():
+            pass

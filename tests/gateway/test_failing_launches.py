@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
+import anyio
 import pytest
-from rehearsal import rehearsal
+from hostile_words import SHORTER, assert_lines_are_safe
+from rehearsal import Talker, rehearsal
 
-from claude_transport.link.machine import Ack, End, ProcessEnd
+from claude_transport.gateway.arrival import Arrival
+from claude_transport.protocol.link import Ack, End, ProcessEnd
+from claude_transport.streams.memory import memory_stream_pair
 from claude_transport.transport import Client, SessionTerms
 from claude_transport.transports.mock import MockTransport
 from claude_transport.wrappers import TransportWrapper
@@ -87,3 +91,15 @@ async def test_the_connection_of_a_plain_session_ends(place: str, caplog: pytest
         assert await client.rest() == b""
         await stage.until(sessions=0)
     assert "LookupError" in caplog.text
+
+
+@pytest.mark.parametrize("words", SHORTER.values(), ids=SHORTER)
+async def test_the_failure_is_logged_in_one_line_whatever_the_client_is_called(words: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with rehearsal(tokens={}, launch=lambda _options: Breaking("read")) as stage, anyio.create_task_group() as tasks:
+        ours, theirs = memory_stream_pair()
+        tasks.start_soon(stage.gateway.attend, Arrival(ours, medium="memory", certified=words))
+        await Talker(theirs).say(b"{}")
+        assert await Talker(theirs).rest() == b""
+    told = [record.getMessage() for record in caplog.records if record.exc_info]
+    assert len(told) == 1
+    assert_lines_are_safe(told)

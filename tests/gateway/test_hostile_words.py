@@ -18,11 +18,15 @@ from rehearsal import ALICE, Talker, rehearsal
 from claude_transport.app.serve import log_to_stderr
 from claude_transport.gateway.arrival import Arrival
 from claude_transport.gateway.asgi import GatewayApplication
-from claude_transport.gateway.door import GatewayLimits
+from claude_transport.gateway.door import Allowance, GatewayLimits
 from claude_transport.gateway.gateway import Gateway
-from claude_transport.gateway.turned_away import RefusalLog
-from claude_transport.link.machine import Bye, Hello, Refusal, Welcome
+from claude_transport.gateway.health import GatewayMetrics
+from claude_transport.gateway.session import PlainSession, ServerFields, Surroundings
+from claude_transport.gateway.turned_away import RefusalLog, TurnedAway
+from claude_transport.protocol.link import Bye, Hello, Refusal, Welcome
+from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.memory import memory_stream_pair
+from claude_transport.transports.mock import MockTransport
 
 hostile = pytest.mark.parametrize("words", SHORTER.values(), ids=SHORTER)
 
@@ -176,6 +180,40 @@ async def test_what_a_certificate_calls_a_client_is_logged_on_one_line(words: st
             await process.rest()
             client.stream.break_connection()
     assert_records_are_safe(log.records)
+
+
+@pytest.mark.parametrize("words", HOSTILE.values(), ids=HOSTILE)
+def test_a_refusal_and_the_address_of_a_client_are_one_short_line(words: str) -> None:
+    assert_lines_are_safe([str(TurnedAway("options", words))], longest=540)  # with how many are left out
+    assert_lines_are_safe([Arrival(memory_stream_pair()[0], medium="memory", peer=words).peer], longest=240)
+
+
+@pytest.mark.parametrize("words", HOSTILE.values(), ids=HOSTILE)
+async def test_what_a_session_logs_is_one_line(words: str, log: pytest.LogCaptureFixture) -> None:
+    limits = GatewayLimits()
+    surroundings = Surroundings(owner=words, limits=limits, allowance=Allowance(limits), metrics=GatewayMetrics(), fields=ServerFields({}))
+    session = PlainSession(MockTransport(), surroundings=surroundings, on_end=print)
+    session.log(logging.INFO, "event", words, peer=words)
+    assert len(log.records) == 1
+    assert_records_are_safe(log.records)
+
+
+@pytest.mark.parametrize("words", HOSTILE.values(), ids=HOSTILE)
+async def test_the_address_that_a_server_names_is_one_short_line(words: str) -> None:
+    arrived: list[Arrival] = []
+
+    class Reception(Gateway):
+        async def attend(self, arrival: Arrival) -> None:
+            arrived.append(arrival)
+
+    async def receive() -> Any:
+        return {"type": "websocket.connect"}
+
+    async def send(_event: Any) -> None: ...
+
+    application = GatewayApplication(Reception(tokens={"alice": ALICE}))
+    await application({"type": "websocket", "path": "/", "headers": [], "client": (words, 1)}, receive, send)
+    assert_lines_are_safe([arrived[0].stream.extra(StreamAttribute.address)], longest=240)
 
 
 @pytest.mark.parametrize("words", HOSTILE.values(), ids=HOSTILE)

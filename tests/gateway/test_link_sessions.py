@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 
 import anyio
@@ -239,6 +240,23 @@ async def test_a_session_whose_client_does_not_come_back_ends_with_its_lease() -
         await stage.until(sessions=0)
         assert anyio.current_time() - began == pytest.approx(300.0, abs=1.0)
         assert stage.gateway.metrics.ended == {"lease": 1}
+
+
+async def test_a_connection_that_its_client_closed_is_told_from_one_that_broke(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "claude_transport")
+    async with rehearsal() as stage:
+        client = await stage.link()
+        process = await stage.processes.next()
+        key = (await client.hear_frame(Welcome)).session
+        await client.stream.aclose()
+        again = await stage.link(session=key)
+        await again.hear_frame(Welcome)
+        again.stream.break_connection()
+        await process.say(b'{"n":1}')
+        await (await stage.link(session=key)).hear_line()
+    over = [record.getMessage().partition("has ended ")[2] for record in caplog.records if "connection has ended" in record.getMessage()]
+    assert over[0] == "(closed by the client)"
+    assert "closed by the client" not in over[1]
 
 
 @virtual_time

@@ -9,8 +9,10 @@ from typing import Any
 
 import anyio
 import pytest
+from anyio.abc import SocketAttribute
 from virtual_time import virtual_time
 
+from claude_transport.errors import ConfigurationError
 from claude_transport.gateway.listeners import Listener, open_listeners
 from claude_transport.streams.address import parse_address
 
@@ -52,3 +54,17 @@ async def test_an_address_that_is_listed_twice_is_listened_at_once(monkeypatch: 
     finally:
         for listener in listeners:
             listener.close()
+
+
+async def test_the_client_of_an_ipv6_address_has_its_address_and_its_port() -> None:
+    try:
+        (listener,) = await open_listeners(parse_address("tcp://[::1]:0"))
+    except ConfigurationError:
+        pytest.skip("this machine has no IPv6")
+    try:
+        async with await anyio.connect_tcp("::1", listener.address.port) as client:
+            stream, peer = await listener.accept()
+            assert peer == f"[::1]:{client.extra(SocketAttribute.local_port)}"
+            await stream.aclose()
+    finally:
+        listener.close()

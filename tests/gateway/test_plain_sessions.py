@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 
 import anyio
 import pytest
@@ -32,6 +33,8 @@ async def test_lines_pass_as_they_are_in_both_directions() -> None:
         await client.say(b"{}")
         assert await process.hear() == b"{}"
         assert (stage.gateway.metrics.lines, stage.gateway.metrics.bytes) == ({"in": 2, "out": 2}, {"in": 26, "out": 36})
+        (session,) = stage.gateway.sessions
+        assert (session.bytes_in, session.bytes_out, session.owner, session.mode, session.attached) == (26, 36, "alice", "plain", True)
 
 
 async def test_what_a_socket_does_not_take_at_once_follows_when_the_client_reads() -> None:
@@ -172,6 +175,21 @@ async def test_a_first_message_may_be_larger_than_any_greeting() -> None:
         assert await process.hear() == line
 
 
+async def test_a_first_message_does_not_wait_for_its_end_when_it_is_longer_than_a_greeting() -> None:
+    async with rehearsal(tokens=None, limits=GatewayLimits(first_line_bytes=1000)) as stage:
+        client = stage.connect()
+        await client.stream.send(b'{"image":"' + b"x" * 5000)
+        process = await stage.processes.next()
+        await client.stream.send(b'"}\n')
+        assert await process.hear() == b'{"image":"%s"}' % (b"x" * 5000)
+
+
+async def test_of_a_long_first_line_as_many_bytes_are_looked_at_as_allowed() -> None:
+    ours, theirs = memory_stream_pair()
+    await theirs.send(b"{" + b"x" * 100)
+    assert await Arrival(ours, medium="memory").first_line(max_bytes=50, whole=False) == b"{" + b"x" * 49
+
+
 async def test_where_only_plain_is_spoken_a_client_may_listen_before_it_says_anything() -> None:
     async with rehearsal(tokens=None, modes=["plain"]) as stage:
         client = stage.connect()
@@ -198,6 +216,7 @@ async def test_options_the_gateway_has_for_initialize_are_put_into_the_clients_r
     line = json.dumps(request).encode()
     (merged,) = fields.merged([line])
     assert json.loads(merged)["request"] == {"subtype": "initialize", "hooks": {"Stop": []}, "title": "ours"}
+    assert b"\n" not in merged  # it is still one line
     others = [b'{"type":"user","text":"\\"subtype\\":\\"initialize\\""}', b'{"subtype":"initialize"}', b'{"subtype":"initialize" broken']
     assert fields.merged(others) == others
     assert ClaudeFields({}).merged([line]) == [line]
@@ -264,6 +283,15 @@ async def test_a_process_that_does_not_start_takes_no_place_and_tells_no_paths(c
         assert (await link.hear_frame(Refusal)).code == "start"
         assert stage.gateway.metrics.refused == {"start": 4}
     assert "/no/such/program" in caplog.text
+
+
+async def test_a_process_that_does_not_end_is_killed_after_the_time_of_the_gateway() -> None:
+    program = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('{}', flush=True); time.sleep(600)"
+    async with rehearsal(launch=None, command=[sys.executable, "-c", program], close_timeout=0.2) as stage:
+        client = await stage.plain()
+        assert await client.hear() == b"{}"
+        with anyio.fail_after(60):
+            await stage.gateway.aclose()
 
 
 @virtual_time
