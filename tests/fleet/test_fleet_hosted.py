@@ -7,7 +7,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
+from hostile_words import SHORTER, assert_lines_are_safe
 from virtual_time import virtual_time
 
 from claude_transport import errors
@@ -37,6 +39,8 @@ class Listening(Transport):
 
     def __init__(self) -> None:
         self.written: list[bytes] = []
+        self.says: list[dict[str, Any]] = []
+        self.closing: Exception | None = None
         self.has_ended = False
         self.takes: anyio.Event | None = None
         self.cut_at: float | None = None
@@ -58,15 +62,17 @@ class Listening(Transport):
         self.written.append(data if isinstance(data, bytes) else data.encode())
 
     async def read_messages(self) -> AsyncIterator[dict[str, Any]]:
+        for message in self.says:
+            yield message
         await self._closed.wait()
-        return
-        yield {}
 
     async def end_input(self) -> None:
         await anyio.lowlevel.checkpoint()
 
     async def close(self) -> None:
         self._closed.set()
+        if self.closing is not None:
+            raise self.closing
 
     def is_ready(self) -> bool:
         return not self._closed.is_set()
@@ -78,6 +84,7 @@ class Answering(Carrier):
     fenced: Fenced | None = None
     is_cut_off = False
     is_mute = False
+    said = b""
 
     async def carry_out(self, call: Call) -> bool:
         await anyio.lowlevel.checkpoint()
@@ -91,6 +98,7 @@ class Answering(Carrier):
     def _answer(self, call: Call) -> Reply:
         match call:
             case Append():
+                self.said += b"".join(data for _, data in call.entries)
                 return Appended(call.first + len(call.entries) - 1, 0)
             case Take():
                 return Taken()
@@ -116,7 +124,15 @@ class Spending(Allowance):
 class Stand:
     """A hosted session, its process, and its lease."""
 
-    def __init__(self, *, held: bool = True, lease: float | None = None, on_spend: Callable[[int], object] = bool) -> None:
+    def __init__(
+        self,
+        *,
+        held: bool = True,
+        lease: float | None = None,
+        on_spend: Callable[[int], object] = bool,
+        limits: GatewayLimits | None = None,
+        fields: ServerFields | None = None,
+    ) -> None:
         broker = Broker(BrokerAddress("redis://127.0.0.1:1/0"))
         self.end = WorkerEnd(Claimed(token="1.w"), asked_at=anyio.current_time(), lease=lease or 15.0)
         self.lease = SwitchedLease(held=held)
@@ -130,9 +146,9 @@ class Stand:
             self.end,
             self.process,
             carrier=self.carrier,
-            fields=ClaudeFields({}),
+            fields=fields or ServerFields({}),
             allowance=Spending(on_spend),
-            limits=GatewayLimits(),
+            limits=limits or GatewayLimits(),
             storage=None,
         )
 
@@ -277,3 +293,74 @@ async def test_a_session_whose_last_words_the_broker_does_not_take_waits_twenty_
     assert 20 <= anyio.current_time() - began < 21
     assert stand.session.ended == "ended"
     assert "given back" not in caplog.text  # there is no broker at its address: a call would fail
+
+
+async def test_a_line_reaches_the_process_once_and_alone_where_the_worker_changes_requests() -> None:
+    stand = Stand(fields=ServerFields({"title": "ours"}))
+    async with stand.running():
+        stand.session.hear([Entry(1, "1.c", "d", line(1) + line(2))])
+        await anyio.wait_all_tasks_blocked()
+        assert stand.process.written == [line(1) + line(2)]
+
+
+@pytest.mark.parametrize("way", ["in", "out"])
+async def test_a_session_that_carries_more_than_it_may_is_ended(way: str) -> None:
+    stand = Stand(limits=GatewayLimits(session_bytes=10))
+    stand.process.says = [{"n": 1}, {"n": 2}] if way == "out" else []
+    async with stand.running():
+        if way == "in":
+            stand.session.hear([Entry(1, "1.c", "d", line(1) + line(2))])
+        await anyio.wait_all_tasks_blocked()
+        assert stand.session.ended == "session_bytes"
+    assert stand.process.written == []
+    assert b"the session has carried more than 10 bytes" in stand.carrier.said
+
+
+async def test_a_line_that_is_too_long_ends_the_session_and_does_not_reach_the_process() -> None:
+    stand = Stand(limits=GatewayLimits(line_bytes=10))
+    async with stand.running():
+        stand.session.hear([Entry(1, "1.c", "d", b'"0123456789"\n')])
+        await anyio.wait_all_tasks_blocked()
+        assert stand.session.ended == "line_too_long"
+    assert stand.process.written == []
+
+
+async def test_a_client_that_sends_far_more_than_the_process_takes_is_ended() -> None:
+    stand = Stand(held=False, limits=GatewayLimits(line_bytes=10))
+    async with stand.running():
+        for number in range(1, 6):
+            stand.session.hear([Entry(number, "1.c", "d", line(number))])
+            assert stand.session.reads_from is not None
+        stand.session.hear([Entry(6, "1.c", "d", line(6))])
+        assert stand.session.reads_from is None
+        await anyio.wait_all_tasks_blocked()
+        assert stand.session.ended == "line_too_long"
+
+
+@virtual_time
+async def test_input_that_the_process_does_not_take_holds_its_end_up_for_a_second() -> None:
+    stand = Stand(held=False)
+    began = anyio.current_time()
+    async with stand.running():
+        stand.session.hear([Entry(1, "1.c", "d", line(1))])
+        await anyio.wait_all_tasks_blocked()
+        stand.session.hear([Entry(2, "1.c", "b", b"")])
+        while stand.process.is_ready():
+            await anyio.sleep(0.1)
+    assert 1 <= anyio.current_time() - began < 2
+    assert stand.process.written == []
+
+
+@pytest.mark.parametrize("words", SHORTER.values(), ids=SHORTER)
+async def test_what_ends_a_session_and_what_its_transport_raises_are_one_line(words: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "claude_transport.fleet")
+    stand = Stand()
+    stand.process.closing = LookupError(words)
+    async with stand.running():
+        stand.session.refuse(errors.ProtocolError(words))
+        await anyio.wait_all_tasks_blocked()
+    end = msgspec.json.decode(stand.carrier.said[stand.carrier.said.rindex(b'{"code"') :])
+    assert_lines_are_safe([end["error"]], longest=600)
+    closed = [message for message in caplog.messages if "could not be closed" in message]
+    assert closed != []
+    assert_lines_are_safe(closed)

@@ -288,3 +288,27 @@ async def test_a_client_cannot_name_the_conversation_that_the_next_worker_resume
                 await anyio.lowlevel.checkpoint()
         assert of_alice not in str([(each.resume, each.session_id) for each in started])
     await connection.aclose()
+
+
+async def test_the_next_worker_resumes_the_conversation_of_the_worker_before(broker: BrokerServer) -> None:
+    connection, store = Broker(BrokerAddress(broker.url)), InMemorySessionStore()
+    await connection.start(timeout=10)
+    keys = connection.keys
+    started: list[ClaudeOptions] = []
+
+    def launch(options: ClaudeOptions) -> SubprocessTransport:
+        started.append(options)
+        return SubprocessTransport(command=ECHO)
+
+    worker = FleetWorker(broker.url, options=ClaudeOptions(session_store=store), launch=launch)
+    async with serving(worker), FleetTransport(broker.url) as transport:
+        session, conversation = str(transport.session), str(started[0].session_id)
+        entry: Any = {"type": "user", "uuid": "1", "message": {"role": "user", "content": "Hello"}}
+        await store.append({"project_key": project_key_for_directory(), "session_id": conversation}, [entry])
+        await connection.command("hset", keys.meta(session), {"we": "1.gone", "wu": 0})
+        await connection.command("zadd", keys.queue, {session: 0})
+        with anyio.fail_after(30):
+            while len(started) < 2:
+                await anyio.lowlevel.checkpoint()
+        assert (started[1].resume, started[1].session_id) == (conversation, None)
+    await connection.aclose()

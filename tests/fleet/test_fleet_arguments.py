@@ -1,0 +1,69 @@
+"""Arguments of a worker that make no sense are refused before anything is opened; and a worker serves once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+
+from claude_transport import errors
+from claude_transport.fleet import FleetTransport, FleetWorker
+from claude_transport.transports.mock import MockTransport
+
+URL = "redis://127.0.0.1:1/0"
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(("capacity", value) for value in (0, -1, 501, True, 1.5, "8")),
+        *(("lease", value) for value in (0, 0.9, True, "60", float("nan"))),
+        *(("metrics_port", value) for value in (-1, 2**16, True, 80.0, "80")),
+        *(("labels", value) for value in ("gpu", 7, [7], ["x" * 100_000])),
+        *(("secrets", value) for value in ({"A": "a\0b"}, {"A\0": "b"}, {"A": 7}, 7)),
+        *(("command", value) for value in (["a\0b"], [7])),
+    ],
+)
+def test_an_argument_of_a_worker_that_makes_no_sense_is_refused_by_its_name(option: str, value: Any) -> None:
+    arguments: dict[str, Any] = {option: value}
+    with pytest.raises(errors.ConfigurationError) as caught:
+        FleetWorker(URL, **arguments)
+    assert caught.value.option == option
+
+
+def test_a_worker_takes_its_bounds() -> None:
+    for arguments in ({"capacity": 1}, {"capacity": 500}, {"lease": 1}, {"metrics_port": 0}, {"metrics_port": 2**16 - 1}):
+        values: dict[str, Any] = arguments
+        assert FleetWorker(URL, **values).sessions == ()
+
+
+def test_a_worker_is_told_once_what_to_run() -> None:
+    with pytest.raises(errors.ConfigurationError) as caught:
+        FleetWorker(URL, command=["true"], launch=lambda _options: MockTransport())
+    assert caught.value.option == "launch"
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(("keep", value) for value in (-1, 100_001, True, 1.5)),
+        *(("since", value) for value in (-1, True, "x", "1@", 1.5)),
+        *(("token", value) for value in ("", "  ", 7)),
+        ("workspace", "x" * 1025),
+        ("labels", "gpu"),
+    ],
+)
+def test_an_argument_of_a_transport_that_makes_no_sense_is_refused_by_its_name(option: str, value: Any) -> None:
+    arguments: dict[str, Any] = {option: value}
+    with pytest.raises(errors.ConfigurationError) as caught:
+        FleetTransport(URL, **arguments)
+    assert caught.value.option == option
+
+
+async def test_a_worker_serves_once() -> None:
+    worker = FleetWorker(URL, command=["true"])
+    with anyio.move_on_after(0):
+        await worker.serve()
+    with pytest.raises(errors.UsageError, match="serves already, or has served"):
+        await worker.serve()
