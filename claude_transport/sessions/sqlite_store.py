@@ -231,12 +231,7 @@ def _milliseconds(value: object) -> int:
 def _in_transaction(path: str, work: Callable[[sqlite3.Connection], _T], begin: str) -> _T:
     with _connected(path) as database:
         database.execute(begin)
-        try:
-            result = work(database)
-        except BaseException:
-            with contextlib.suppress(sqlite3.Error):  # a full disk has rolled it back already
-                database.rollback()
-            raise
+        result = work(database)  # when it fails, the end of the connection takes back what it has done
         database.commit()
         return result
 

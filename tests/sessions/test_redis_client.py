@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import pytest
 import trustme
 from anyio.abc import SocketStream
 from redis_server import RedisServer
+from virtual_time import jumping
 
 from claude_transport import errors, sessions
+from claude_transport.sessions.redis_client import RedisAddress
 
 KEY: Any = {"project_key": "project", "session_id": "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"}
 ENTRIES: Any = [{"type": "user", "uuid": "1"}]
@@ -118,6 +121,7 @@ async def test_tls_is_used_with_a_server_that_proves_its_name(serve: Callable[..
 HUNG_UP: dict[str, Callable[[bytes], bytes]] = {
     "at once": lambda _: b"",
     "with an error": lambda _: b"-ERR max number of clients reached\r\n",
+    "with the password": lambda _: b"-ERR hunter2 is not the password\r\n",
     "with nonsense": lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n",
     "with half an answer": lambda _: b"$100\r\nhalf",
 }
@@ -140,6 +144,30 @@ async def test_a_server_that_hangs_up_is_a_typed_error_and_leaves_nothing_open(k
         assert caught.value.code == "session_store.failed"
         assert "hunter2" not in str(caught.value)
         tasks.cancel_scope.cancel()
+
+
+@jumping(idle=0.05)
+async def test_a_server_that_says_nothing_is_given_up_after_half_a_minute() -> None:
+    async def listen(stream: SocketStream) -> None:
+        async with stream:
+            await anyio.sleep_forever()
+
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, listen)
+        store = sessions.RedisSessionStore(f"redis://127.0.0.1:{listener.extra(anyio.abc.SocketAttribute.local_port)}/0")
+        with anyio.fail_after(3600), pytest.raises(errors.CLIConnectionError, match="did not answer in 30 s") as caught:
+            await store.load(KEY)
+        assert caught.value.code == "session_store.failed"
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("said", "checks"), [("true", True), ("1", True), ("false", False), ("FALSE", False), ("0", False), ("Off", False)]
+)
+def test_the_name_in_a_certificate_is_checked_unless_the_url_says_otherwise(said: str, checks: bool) -> None:
+    context = RedisAddress.of(f"rediss://host/0?ssl_check_hostname={said}").tls
+    assert context is not None
+    assert (context.check_hostname, context.verify_mode) == (checks, ssl.CERT_REQUIRED)
 
 
 async def test_a_call_that_is_cancelled_leaves_nothing_open() -> None:
@@ -174,3 +202,31 @@ async def test_a_call_is_made_once_however_often_the_server_hangs_up() -> None:
             await store.append(KEY, ENTRIES)
         tasks.cancel_scope.cancel()
     assert len(calls) == 1
+
+
+class Overtaken:
+    """A client whose server has another subagent each time that a call looks."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    async def smembers(self, _name: str) -> set[bytes]:
+        return set()
+
+    async def eval(self, *_script: str, **_given: Any) -> int:
+        self.times += 1
+        return 0
+
+
+async def test_a_delete_that_is_always_overtaken_gives_up_with_a_typed_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Overtaken()
+
+    @asynccontextmanager
+    async def connected(_address: RedisAddress, *, about: str) -> AsyncIterator[Overtaken]:
+        assert about == f"session {KEY['session_id']} of project project"
+        yield client
+
+    monkeypatch.setattr(RedisAddress, "connected", connected)
+    with pytest.raises(errors.CLIConnectionError, match="other hosts begin subagents of it while it is deleted") as caught:
+        await sessions.RedisSessionStore("redis://127.0.0.1:1/0").delete(KEY)
+    assert (caught.value.code, client.times) == ("session_store.failed", 10)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import json
+import os
 import resource
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
+import tracemalloc
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -279,3 +285,62 @@ async def test_a_subpath_that_cannot_be_a_file_is_left_out_of_a_resumed_session(
 @pytest.mark.parametrize("odd", [[], {}, 7, None, [[]]])
 def test_an_entry_whose_type_is_no_text_is_no_part_of_a_conversation(odd: Any) -> None:
     assert reading.Entry.of({"type": odd, "uuid": "1"}, 0) is None
+
+
+async def test_of_many_transcripts_some_are_remembered() -> None:
+    """Each has an id of 100 kB. The last 64 are kept in memory, and the others are read again when they are written."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = sessions.FileSessionStore(folder)
+        tracemalloc.start()
+        try:
+            for number in range(130):
+                await store.append({"project_key": "project", "session_id": f"session-{number}"}, [entry(f"{number}-{'x' * 100_000}")])
+            assert tracemalloc.get_traced_memory()[0] < 9_000_000
+        finally:
+            tracemalloc.stop()
+
+
+async def test_what_is_no_file_is_refused_and_not_left_open(tmp_path: Path) -> None:
+    store = sessions.FileSessionStore(tmp_path)
+    await store.append(KEY, [entry("1")])
+    (transcript,) = tmp_path.glob("*/*.jsonl")
+    transcript.unlink()
+    os.mkfifo(transcript)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", ResourceWarning)
+        with pytest.raises(errors.SessionFilesError, match="is not a file"):
+            await store.load(KEY)
+        gc.collect()
+    assert [str(each.message) for each in told] == []
+
+
+async def test_a_claim_that_would_last_longer_than_a_day_is_damaged_and_holds_nobody_up(tmp_path: Path) -> None:
+    store = sessions.FileSessionStore(tmp_path)
+    assert await store.claim(KEY, owner="other", seconds=1e9) == "other"
+    assert await store.claim(KEY, owner="mine", seconds=60) == "other"
+    (claim,) = tmp_path.glob("*/*.claim")
+    until = json.loads(claim.read_text())["until"]
+    claim.write_text(json.dumps({"owner": "other", "until": until + 3600}))
+    assert await store.claim(KEY, owner="mine", seconds=60) == "mine"
+
+
+def test_a_fork_of_the_process_that_ends_removes_nothing_of_a_resumed_session(tmp_path: Path) -> None:
+    program = (
+        "import os, sys\n"
+        "from claude_transport.sessions.materialising import FoundSession, PrivatePlace\n"
+        f"place = PrivatePlace(cwd=None, found=FoundSession({SID!r}, 'project', {{None: [{{'type': 'user'}}]}}), configuration={{}})\n"
+        "if (child := os.fork()) == 0:\n"
+        "    sys.exit(0)\n"
+        "os.waitpid(child, 0)\n"
+        "print(place.path, place.path.exists())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    path, exists = done.stdout.split()
+    assert exists == "True"
+    assert not Path(path).exists()  # the process that made it has removed it at its end
