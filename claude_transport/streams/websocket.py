@@ -875,16 +875,12 @@ def check_websocket() -> None:
 
 
 def parse_url(url: str) -> WebSocketURI:
-    """Parse a `ws://` or `wss://` URL. Raises `ConfigurationError` for another one, or when `websockets` is not installed."""
+    """Parse a URL that `parse_address()` has accepted. Raises `ConfigurationError` when `websockets` is not installed."""
     try:
-        from websockets.exceptions import InvalidURI
         from websockets.uri import parse_uri
     except ImportError as exc:
         raise _not_installed() from exc
-    try:
-        return parse_uri(url)
-    except InvalidURI as exc:
-        raise ConfigurationError("this is no WebSocket URL: it looks like wss://host:port/path", option="url") from exc
+    return parse_uri(url)
 
 
 def client_protocol(uri: WebSocketURI, *, compression: bool, max_message_bytes: int) -> ClientProtocol:

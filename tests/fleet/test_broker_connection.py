@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+from anyio.abc import SocketAttribute, SocketStream
 from broker_server import BrokerServer
 from programs import ECHO, connected, serving
 from virtual_time import jumping
@@ -91,6 +92,33 @@ async def test_a_registry_gives_up_a_broker_that_takes_the_connection_and_says_n
         with pytest.raises(errors.CLIConnectionError):
             await FleetRegistry(f"redis://127.0.0.1:{mute.getsockname()[1]}/0").__aenter__()
         assert anyio.current_time() - begun <= 10
+
+
+@jumping(idle=0.05)
+async def test_a_client_waits_for_a_mute_broker_no_longer_than_for_a_start() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        begun = anyio.current_time()
+        with pytest.raises(errors.CLIConnectionError, match="cannot be reached"):
+            await FleetTransport(f"redis://127.0.0.1:{mute.getsockname()[1]}/0", start_timeout=1).connect()
+        assert anyio.current_time() - begun < 4
+
+
+async def test_the_mode_that_a_broker_tells_is_printable_and_of_bounded_length() -> None:
+    async def greet(client: SocketStream) -> None:
+        mode = b"\x1b[31mred " + b"x" * 1000
+        async with client:
+            async for said in client:
+                hello = b"%%4\r\n+proto\r\n:3\r\n+id\r\n:1\r\n+version\r\n+7.0.0\r\n+mode\r\n$%d\r\n%b\r\n" % (len(mode), mode)
+                await client.send(b"".join(hello if b"HELLO" in each else b"+OK\r\n" for each in said.split(b"*")[1:]))
+
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, greet)
+        connection = Broker(BrokerAddress(f"redis://127.0.0.1:{listener.extra(SocketAttribute.local_port)}/0"))
+        with pytest.raises(errors.CLIConnectionError, match="its mode is") as caught:
+            await connection.start(timeout=10)
+        tasks.cancel_scope.cancel()
+    assert (caught.value.code, "\\x1b[31mred x" in str(caught.value)) == ("fleet.cluster", True)
+    assert len(str(caught.value)) < 300
 
 
 async def test_what_a_broker_says_in_an_error_is_printable_and_of_bounded_length(broker: BrokerServer) -> None:

@@ -51,6 +51,14 @@ async def test_a_line_of_megabytes_arrives_whole(broker: BrokerServer) -> None:
         assert len(message["text"]) == 3_000_000
 
 
+async def test_a_program_that_a_signal_ended_is_a_process_error_with_the_signal(broker: BrokerServer) -> None:
+    command = [*ECHO[:-1], "import os; os.kill(os.getpid(), 11)"]
+    async with serving(FleetWorker(broker.url, command=command)), FleetTransport(broker.url) as transport:
+        with pytest.raises(errors.ProcessError, match="ended with signal 11") as caught:
+            await anext(transport.read_messages())
+        assert (caught.value.exit_code, caught.value.signal) == (None, 11)
+
+
 async def test_a_program_that_fails_is_a_process_error_here(broker: BrokerServer) -> None:
     command = [*ECHO[:-1], "import sys; print('{}', flush=True); print('broken', file=sys.stderr); sys.exit(7)"]
     async with serving(FleetWorker(broker.url, command=command)), FleetTransport(broker.url) as transport:
@@ -276,8 +284,9 @@ async def test_a_position_that_is_not_kept_any_more_is_a_replay_gap(broker: Brok
 
 async def test_a_session_that_is_not_there_is_a_typed_error(broker: BrokerServer) -> None:
     with pytest.raises(errors.UsageError) as caught:
-        await FleetTransport(broker.url, session="none").connect()
-    assert caught.value.code == "fleet.no_session"
+        await FleetTransport(broker.url, session="\x1b[31mred " + "x" * 1000).connect()
+    assert (caught.value.code, "\\x1b[31mred x" in str(caught.value)) == ("fleet.no_session", True)
+    assert len(str(caught.value)) < 200
 
 
 async def test_no_password_is_in_a_log_or_an_error(broker: BrokerServer, caplog: pytest.LogCaptureFixture) -> None:

@@ -13,6 +13,7 @@ import anyio.to_thread
 import pytest
 from anyio.abc import SocketAttribute
 from listening import Door
+from virtual_time import jumping
 
 from claude_transport.errors import CLIConnectionError, ConfigurationError, ConnectTimeout
 from claude_transport.streams.address import Address, StreamAttribute, parse_address
@@ -317,6 +318,19 @@ async def test_the_next_address_of_a_host_is_tried_when_the_first_one_fails(monk
         with await tcp_door.accept() as accepted:
             await stream.send(b"here")
             assert accepted.recv(4) == b"here"
+
+
+@jumping(idle=0.05)
+async def test_an_address_that_refuses_gets_no_head_start(monkeypatch: pytest.MonkeyPatch, tcp_door: Door) -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        dead = bound.getsockname()[1]
+        ports = [*[dead] * 40, tcp_door.address.port]
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)) for port in ports]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_kwargs: found)
+        begun = anyio.current_time()
+        await (await SocketConnectable(Address(scheme="tcp", host="many.example", port=1)).connect()).aclose()
+        assert anyio.current_time() - begun < 5
 
 
 async def test_nobody_answering_is_a_timeout_with_the_seconds_that_were_waited(monkeypatch: pytest.MonkeyPatch) -> None:

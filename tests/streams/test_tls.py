@@ -14,6 +14,7 @@ import anyio.to_thread
 import pytest
 from anyio.streams.tls import TLSAttribute
 from listening import Door
+from websocket_peers import Given
 
 from claude_transport.errors import AuthenticationError, CLIConnectionError, ConnectionLost, ConnectTimeout
 from claude_transport.streams.address import StreamAttribute
@@ -199,6 +200,9 @@ async def test_bytes_that_are_no_tls_end_the_stream_with_an_error(door: Door) ->
     async with against_the_standard_library(door, play) as stream:
         with pytest.raises(ConnectionLost, match="the TLS connection broke"):
             await stream.receive()
+        with pytest.raises(anyio.BrokenResourceError) as caught:
+            await stream.send_eof()
+        assert isinstance(caught.value.__cause__, ssl.SSLError)
 
 
 async def test_a_cancelled_send_breaks_the_stream_for_sending_and_is_no_farewell() -> None:
@@ -361,3 +365,28 @@ async def test_a_handshake_that_is_not_answered_is_a_timeout(door: Door) -> None
     with pytest.raises(ConnectTimeout, match=r"no TLS handshake within 0\.01 s") as caught:
         await client(door, timeout=0.01).connect()
     assert caught.value.waited == 0.01
+
+
+async def test_a_handshake_that_is_cancelled_stays_cancelled_and_leaves_nothing_open(door: Door) -> None:
+    made: list[TLSStream] = []
+
+    async def connect() -> None:
+        made.append(await client(door).connect())
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(connect)
+        with await door.accept() as accepted:
+            assert (await anyio.to_thread.run_sync(accepted.recv, 1)) == b"\x16"  # the first byte of a record of the handshake
+            tasks.cancel_scope.cancel()
+            with anyio.CancelScope(shield=True), contextlib.suppress(ConnectionResetError):
+                while await anyio.to_thread.run_sync(accepted.recv, 65536):
+                    pass
+    assert made == []
+
+
+async def test_a_handshake_whose_wire_is_closed_meanwhile_is_no_connection() -> None:
+    wire, _peer = memory_stream_pair()
+    await wire.aclose()
+    connectable = TLSConnectable(Given(wire), hostname="x", address="tls://x", ssl_context=certificates().client_context())
+    with pytest.raises(anyio.ClosedResourceError):
+        await connectable.connect()
