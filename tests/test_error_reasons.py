@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 from typing import Any
 
@@ -37,6 +38,15 @@ def test_every_class_shows_its_reason_once_and_a_copy_keeps_it(kind: Any) -> Non
         for each in (error, copy.copy(error), pickle.loads(pickle.dumps(error))):
             assert (type(each), each.reason, str(each)) == (kind, WORDS[source], f"it failed: {WORDS[source]}")
             assert (each.code, each.category, each.retryable, each.args) == (kind.code, kind.category, kind.retryable, ("it failed",))
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=NAMES)
+def test_every_class_keeps_the_facts_that_it_is_given(kind: Any) -> None:
+    bases = [each for each in kind.__mro__ if issubclass(each, errors.ClaudeTransportError) and each is not errors.ClaudeTransportError]
+    parameters = [each for base in bases if "__init__" in vars(base) for each in inspect.signature(base.__init__).parameters.values()]
+    facts = {each.name: (each.name,) for each in parameters if each.kind is each.KEYWORD_ONLY}
+    error = kind("it failed", **facts)
+    assert {name: getattr(error, name) for name in facts} == facts
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=NAMES)

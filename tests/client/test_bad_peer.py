@@ -12,8 +12,7 @@ from peers import ForeignTransport, Frame, answer_to, in_time, permission, resul
 
 from claude_transport import Allow, Deny, HookMatcher, Query, StreamTransport
 from claude_transport.client.questions import MAX_QUESTION_BYTES, MAX_QUESTIONS
-from claude_transport.errors import ControlRequestFailed, ControlTimeout, ProtocolError, UsageError
-from claude_transport.exchange.outgoing import MAX_WAITING_BYTES
+from claude_transport.errors import CLIJSONDecodeError, ControlRequestFailed, ControlTimeout, ProtocolError, UsageError
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.envelope import encode_line
 from claude_transport.streams.memory import MemoryConnectable
@@ -339,6 +338,27 @@ async def test_no_nesting_ends_a_session(brackets: bytes, levels: int) -> None:
             heard = [message async for message in turn]
             assert heard[-1].to_dict()["result"] == "still here"
             assert (await in_time(turn.result())).result == "still here"
+
+
+async def test_the_first_line_that_is_no_message_ends_a_strict_conversation_after_what_came_before_it() -> None:
+    connectable = MemoryConnectable()
+
+    async def claude() -> None:
+        stream = BufferedByteReceiveStream(peer := await connectable.accept())
+        await peer.send(encode_line(answer_to(decode_message(await stream.receive_until(b"\n", 2**20)).to_dict())))
+        await stream.receive_until(b"\n", 2**20)
+        await peer.send(encode_line(said("before it")) + b"no message\n" + encode_line(result("behind it")))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(claude)
+        async with Query(StreamTransport(connectable, strict=True)) as talk:
+            everything = talk.messages()
+            await talk.send("go")
+            heard = []
+            with pytest.raises(CLIJSONDecodeError) as caught:
+                while True:
+                    heard.append(await in_time(anext(everything)))
+            assert (caught.value.line, [message.to_dict() for message in heard]) == (b"no message", [said("before it")])
 
 
 async def allow_anything(*_: Any) -> Allow:
