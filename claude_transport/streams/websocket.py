@@ -221,8 +221,10 @@ class WebSocketConnectable(ByteStreamConnectable):
         except (anyio.BrokenResourceError, ConnectionLost, OSError) as exc:
             raise CLIConnectionError(f"{self.address}: the connection broke during the WebSocket handshake") from exc
         if protocol.handshake_exc is not None:
-            raise self._refusal(protocol) from protocol.handshake_exc
-        connection = WebSocketStream(stream, protocol, address=str(self.address), close_timeout=self._close_timeout)
+            raise self._refusal(protocol)  # not `from` it: its words are the server's, which may repeat the token
+        connection = WebSocketStream(
+            stream, protocol, address=str(self.address), close_timeout=self._close_timeout, hide=self._without_token
+        )
         connection.take_frames(protocol.events_received()[1:])  # the first event is the answer; frames may follow it
         return connection
 
@@ -237,7 +239,7 @@ class WebSocketConnectable(ByteStreamConnectable):
         if response is None:
             if isinstance(getattr(protocol.handshake_exc, "__cause__", None), EOFError):
                 return CLIConnectionError(f"{self.address}: the peer hung up during the WebSocket handshake", code="connect.hung_up")
-            return self._no_server(str(protocol.handshake_exc or "its answer cannot be read"))
+            return self._no_server(self._without_token(str(protocol.handshake_exc or "its answer cannot be read")))
         status: int = response.status_code
         text = bytes(response.body or b"").decode("utf-8", "replace")
         shown = redacted_head(text, self._without_token, at_most=_SHOWN_CHARS)[:_SHOWN_CHARS]
@@ -488,11 +490,21 @@ class WebSocketStream(ByteStream):
     while a task receives, and after the peer has ended its input.
     """
 
-    def __init__(self, stream: ByteStream, protocol: Protocol, *, address: str | None, close_timeout: float) -> None:
+    def __init__(
+        self,
+        stream: ByteStream,
+        protocol: Protocol,
+        *,
+        address: str | None,
+        close_timeout: float,
+        hide: Callable[[str], str] = without_secrets,
+    ) -> None:
+        """Do not call this. `hide` removes secrets from what the peer says about the end."""
         self._stream = stream
         self._protocol = protocol
         self._address = address
         self._close_timeout = close_timeout
+        self._hide = hide
         self._chunk_bytes = _DEFLATED_CHUNK_BYTES if protocol.extensions else _CHUNK_BYTES
         self._messages = MessageReader()
         self._unread = b""  # the data of messages; its first `_taken` bytes were received already
@@ -596,7 +608,7 @@ class WebSocketStream(ByteStream):
         """Note the end of the connection, and send the protocol's own answers: pongs, and the closing frame."""
         protocol = self._protocol
         if self._ending is None and (protocol.close_rcvd is not None or protocol.parser_exc is not None or protocol.state.name == "CLOSED"):
-            self._ending = _ending_of(protocol)
+            self._ending = _ending_of(protocol, self._hide)
         answers = [each for each in protocol.data_to_send() if each]
         if self._outgoing_size > _MAX_PENDING_BYTES:
             answers = [each for each in answers if each[0] != _PONG]
@@ -742,11 +754,12 @@ def _is_open(protocol: Protocol) -> bool:
     return protocol.state.name == "OPEN"
 
 
-def _ending_of(protocol: Protocol) -> Exception:
+def _ending_of(protocol: Protocol, hide: Callable[[str], str]) -> Exception:
     """Return the exception that readers get at the end of the connection.
 
     `anyio.EndOfStream` when the peer closed it in good order. `ProtocolError` when one end broke a rule or a limit of the other.
-    `ConnectionLost` for other closing codes. `anyio.BrokenResourceError` when there was no closing frame.
+    `ConnectionLost` for other closing codes. `anyio.BrokenResourceError` when there was no closing frame. `hide` removes secrets from the
+    peer's reason.
     """
     cause = protocol.parser_exc
     if cause is not None and not isinstance(cause, EOFError):
@@ -760,7 +773,7 @@ def _ending_of(protocol: Protocol) -> Exception:
         return anyio.BrokenResourceError("the connection ended without the closing handshake of WebSocket")
     if close.code in _GOOD_CODES:
         return anyio.EndOfStream()
-    said = f"{close.code}{f', {close.reason!r}' if close.reason else ''}"
+    said = f"{close.code}{f', {hide(close.reason)!r}' if close.reason else ''}"
     if close.code in _OUR_FAULT_CODES:
         return ProtocolError(f"the peer refused what it was sent, and closed the WebSocket connection with {said}")
     return ConnectionLost(f"the peer closed the WebSocket connection with {said}", retryable=close.code in _RETRYABLE_CODES)

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import gc
 import socket
+from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
@@ -103,22 +104,48 @@ async def test_a_client_waits_for_a_mute_broker_no_longer_than_for_a_start() -> 
         assert anyio.current_time() - begun < 4
 
 
-async def test_the_mode_that_a_broker_tells_is_printable_and_of_bounded_length() -> None:
-    async def greet(client: SocketStream) -> None:
-        mode = b"\x1b[31mred " + b"x" * 1000
+@contextlib.asynccontextmanager
+async def answering(replies: dict[bytes, bytes], *, user: str = "") -> AsyncIterator[Broker]:
+    """A connection, not started, to a server that answers each command by a word in it, else with OK."""
+
+    async def answer(client: SocketStream) -> None:
         async with client:
             async for said in client:
-                hello = b"%%4\r\n+proto\r\n:3\r\n+id\r\n:1\r\n+version\r\n+7.0.0\r\n+mode\r\n$%d\r\n%b\r\n" % (len(mode), mode)
-                await client.send(b"".join(hello if b"HELLO" in each else b"+OK\r\n" for each in said.split(b"*")[1:]))
+                commands = said.split(b"*")[1:]
+                await client.send(b"".join(next((replies[word] for word in replies if word in each), b"+OK\r\n") for each in commands))
 
     async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
-        tasks.start_soon(listener.serve, greet)
-        connection = Broker(BrokerAddress(f"redis://127.0.0.1:{listener.extra(SocketAttribute.local_port)}/0"))
+        tasks.start_soon(listener.serve, answer)
+        connection = Broker(BrokerAddress(f"redis://{user}127.0.0.1:{listener.extra(SocketAttribute.local_port)}/0"))
+        try:
+            yield connection
+        finally:
+            await connection.aclose()
+            tasks.cancel_scope.cancel()
+
+
+def greeting(mode: bytes) -> bytes:
+    return b"%%4\r\n+proto\r\n:3\r\n+id\r\n:1\r\n+version\r\n+7.0.0\r\n+mode\r\n$%d\r\n%b\r\n" % (len(mode), mode)
+
+
+async def test_the_mode_that_a_broker_tells_is_printable_and_of_bounded_length() -> None:
+    async with answering({b"HELLO": greeting(b"\x1b[31mred " + b"x" * 1000)}) as connection:
         with pytest.raises(errors.CLIConnectionError, match="its mode is") as caught:
             await connection.start(timeout=10)
-        tasks.cancel_scope.cancel()
     assert (caught.value.code, "\\x1b[31mred x" in str(caught.value)) == ("fleet.cluster", True)
     assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("at", [b"PING", b"EVALSHA", b"EXISTS"])
+async def test_a_broker_that_repeats_the_password_does_not_get_it_into_an_error(at: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", logger="claude_transport")
+    said = b"-%b hunter-two\r\n" % (b"OOM" if at == b"EXISTS" else b"ERR")
+    async with answering({b"HELLO": greeting(b"standalone"), b"PING": b"+PONG\r\n", at: said}, user="me:hunter-two@") as connection:
+        with pytest.raises((errors.ClaudeTransportError, BrokerCut)) as caught:
+            await connection.start(timeout=10)
+            await (connection.script("return 1", [], []) if at == b"EVALSHA" else connection.command("exists", ["key"]))
+    assert "***" in str(caught.value)
+    assert "hunter" not in f"{caught.value!r} {caught.value.__cause__!r} {caplog.text}"
 
 
 async def test_what_a_broker_says_in_an_error_is_printable_and_of_bounded_length(broker: BrokerServer) -> None:

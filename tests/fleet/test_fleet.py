@@ -9,7 +9,7 @@ import anyio
 import msgspec
 import pytest
 from broker_server import BrokerServer
-from programs import ECHO, numbered, read, serving
+from programs import ECHO, connected, numbered, read, serving
 
 import claude_transport as ct
 from claude_transport import errors
@@ -287,6 +287,18 @@ async def test_a_session_that_is_not_there_is_a_typed_error(broker: BrokerServer
         await FleetTransport(broker.url, session="\x1b[31mred " + "x" * 1000).connect()
     assert (caught.value.code, "\\x1b[31mred x" in str(caught.value)) == ("fleet.no_session", True)
     assert len(str(caught.value)) < 200
+
+
+async def test_a_session_of_a_version_that_is_no_number_is_told_in_a_bounded_line(broker: BrokerServer) -> None:
+    session = "\x1b[31mred " + "x" * 1000
+    async with connected(broker) as connection:
+        await connection.command("hset", connection.keys.meta(session), {"v": "\x1b[32mgreen " + "y" * 1000})
+    with pytest.raises(errors.CLIConnectionError) as caught:
+        await FleetTransport(broker.url, session=session).connect()
+    assert caught.value.code == "fleet.version"
+    assert "\\x1b[31mred x" in str(caught.value)
+    assert "\\x1b[32mgreen y" in str(caught.value)
+    assert (str(caught.value).count("x") < 100, str(caught.value).count("y") < 30) == (True, True)
 
 
 async def test_no_password_is_in_a_log_or_an_error(broker: BrokerServer, caplog: pytest.LogCaptureFixture) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import struct
 from collections.abc import Iterator
@@ -318,6 +319,54 @@ async def test_the_next_address_of_a_host_is_tried_when_the_first_one_fails(monk
         with await tcp_door.accept() as accepted:
             await stream.send(b"here")
             assert accepted.recv(4) == b"here"
+
+
+@jumping(idle=0.05)
+async def test_of_two_addresses_that_answer_at_once_one_is_dropped_as_by_a_crash(monkeypatch: pytest.MonkeyPatch, tcp_door: Door) -> None:
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", tcp_door.address.port))] * 2
+    connected, both, waits = [], anyio.Event(), anyio.wait_writable
+
+    async def wait_for_both(dialled: socket.socket) -> None:
+        await waits(dialled)
+        connected.append(dialled)
+        if len(connected) == 2:
+            both.set()
+        else:
+            await both.wait()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(socket, "getaddrinfo", lambda *_args, **_kwargs: found)
+        patched.setattr(anyio, "wait_writable", wait_for_both)
+        stream = await SocketConnectable(Address(scheme="tcp", host="two.example", port=1)).connect()
+    async with stream:
+        heard = []
+        for _ in found:
+            with await tcp_door.accept() as accepted:
+                await stream.send(b"here")
+                try:
+                    heard.append(await anyio.to_thread.run_sync(accepted.recv, 4))
+                except ConnectionResetError:
+                    heard.append(b"a reset")
+        assert sorted(heard) == [b"a reset", b"here"]
+
+
+async def test_a_connection_that_is_given_up_after_any_step_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch, tcp_door: Door) -> None:
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", tcp_door.address.port))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_kwargs: found)
+    reached: list[SocketStream] = []
+
+    async def connect() -> None:
+        reached.append(await SocketConnectable(Address(scheme="tcp", host="one.example", port=1)).connect())
+
+    for steps in range(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(connect)
+            for _ in range(steps):
+                await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
+        while reached:
+            await reached.pop().aclose()
+        gc.collect()  # what was left open warns now
 
 
 @jumping(idle=0.05)

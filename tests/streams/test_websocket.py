@@ -289,6 +289,26 @@ async def test_the_code_of_a_farewell_says_how_it_ends(
         assert (answer.opcode, bytes(answer.data[:2])) == (CLOSE, b"" if code is None else code.to_bytes(2, "big"))
 
 
+async def test_a_peer_that_says_farewell_in_the_middle_of_a_long_line_ends_its_sender_typed() -> None:
+    async with client_and_frames(capacity=2**16) as (client, peer), anyio.create_task_group() as tasks:
+
+        async def drain() -> None:
+            while True:
+                await peer.wire.receive()
+
+        async def send() -> None:
+            with pytest.raises(anyio.BrokenResourceError):
+                await client.send(b"x" * (3 * 2**20) + b"\n")
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(send)
+        await anyio.wait_all_tasks_blocked()
+        await peer.say(CLOSE, (1000).to_bytes(2, "big"))
+        with pytest.raises(anyio.EndOfStream):
+            await client.receive()
+        tasks.start_soon(drain)
+
+
 @EITHER_END
 async def test_a_peer_that_leaves_without_a_word_is_no_good_end(peered: Any) -> None:
     async with peered() as (stream, peer):

@@ -9,10 +9,12 @@ from typing import Any
 
 import anyio
 import pytest
-from websocket_peers import PATIENCE, URL, Given, both_ends
+from websocket_peers import PATIENCE, URL, Given, both_ends, client_and_frames
+from websockets.frames import Opcode
 
 from claude_transport.errors import (
     AuthenticationError,
+    ClaudeTransportError,
     CLIConnectionError,
     ConfigurationError,
     ConnectionLost,
@@ -100,6 +102,31 @@ async def test_a_refusal_that_repeats_the_token_shows_no_part_of_it(before: int)
     shown = f"{error} {error.reason} {error.__cause__}"
     assert [part for part in (token[:5], token[-5:], other[:5], other[-5:]) if part in shown] == []
     assert f"refused with HTTP 401: {'.' * before}" in str(error)
+
+
+@pytest.mark.parametrize("header", [b"Upgrade: %b", b"Upgrade: websocket\r\nSec-WebSocket-Accept: %b"])
+async def test_a_server_that_repeats_the_token_in_a_header_has_no_part_of_it_shown(header: bytes) -> None:
+    token = "violet-Harbour-1729"
+    error = await answered(b"HTTP/1.1 101 Fine\r\nConnection: Upgrade\r\n%b\r\n\r\n" % (header % token.encode()), token=token)
+    assert isinstance(error, CLIConnectionError)
+    assert error.code == "connect.not_websocket"
+    assert token[:6] not in f"{error} {error.reason} {error.__cause__!r}"
+
+
+async def test_a_refusal_shows_no_key_that_somebody_else_has_given() -> None:
+    error = await answered(b"HTTP/1.1 401 No\r\nContent-Length: 36\r\n\r\nbad key sk-ant-api03-abcdefghijklmnop")
+    assert str(error).startswith("ws://claude.example:80/talk: refused with HTTP 401: bad key ")
+    assert "sk-ant" not in str(error)
+
+
+@pytest.mark.parametrize("code", [1008, 1009])
+async def test_a_farewell_that_repeats_the_token_shows_no_part_of_it(code: int) -> None:
+    token = "violet-Harbour-1729"
+    async with client_and_frames(token=token) as (client, peer):
+        await peer.say(Opcode.CLOSE, code.to_bytes(2, "big") + f"no {token}, nor sk-ant-api03-abcdefghijklmnop".encode())
+        with pytest.raises(ClaudeTransportError, match=f"with {code}, 'no ") as caught:
+            await client.receive()
+    assert [part for part in (token[:6], "sk-ant") if part in str(caught.value)] == []
 
 
 @pytest.mark.parametrize(
