@@ -674,6 +674,35 @@ def test_the_end_settles_everything_that_is_outstanding(follower: Follower) -> N
     assert follower.conversation.quiet
 
 
+def agent_started(task: str, **fields: Any) -> Frame:
+    about = {"task_id": task, "task_type": "local_agent", "description": f"about {task}"}
+    return {"type": "system", "subtype": "task_started", **about, **fields}
+
+
+def agent_done(task: str) -> Frame:
+    return {"type": "system", "subtype": "task_notification", "task_id": task, "status": "completed"}
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [init(A), agent_started("t1")],
+        [init(A), agent_started("t1"), result(A), agent_done("t1")],
+        [init(A), tasks("t1"), result(A)],
+        [init(A), tasks("t1"), result(A), tasks()],
+        [state("running")],
+        [asked("q1")],
+    ],
+    ids=["an agent", "the turn that an agent wakes", "a listed agent", "the turn that it wakes", "a running session", "a question"],
+)
+def test_after_the_end_nothing_holds_a_conversation_open(follower: Follower, frames: list[Frame]) -> None:
+    follower.send(A)
+    follower.hear(*frames)
+    assert not follower.conversation.quiet
+    follower.end()
+    assert (follower.conversation.quiet, follower.conversation.background_agents) == (True, {})
+
+
 def test_control_frames_and_keep_alives_are_not_for_the_user(follower: Follower) -> None:
     actions = follower.hear(said("before"), asked("q1"), {"type": "keep_alive"}, said("after"))
     assert [type(action) for action in actions] == [Deliver, Start, Deliver]
@@ -695,15 +724,6 @@ def test_input_may_end_only_when_nothing_can_ask_any_more(follower: Follower) ->
         assert follower.conversation.quiet is quiet
     follower.conversation.answered("q1")
     assert follower.conversation.quiet
-
-
-def agent_started(task: str, **fields: Any) -> Frame:
-    about = {"task_id": task, "task_type": "local_agent", "description": f"about {task}"}
-    return {"type": "system", "subtype": "task_started", **about, **fields}
-
-
-def agent_done(task: str) -> Frame:
-    return {"type": "system", "subtype": "task_notification", "task_id": task, "status": "completed"}
 
 
 def test_an_agent_of_a_cli_that_lists_no_tasks_holds_the_input_open_until_the_turn_that_it_wakes_is_over(follower: Follower) -> None:

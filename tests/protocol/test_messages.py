@@ -92,6 +92,12 @@ def test_a_message_built_by_hand_is_written_in_wire_spelling_without_what_is_uns
     assert message.to_dict() == {"type": "user", "message": {"role": "user", "content": "hi"}, "shouldQuery": False, "isSynthetic": True}
 
 
+@pytest.mark.parametrize("raw", [b"no JSON", b"[1]", b"\xff"])
+def test_a_message_whose_line_was_replaced_by_something_else_is_written_from_its_fields(raw: bytes) -> None:
+    built = ResultMessage(subtype="success", is_error=False, result="done")
+    assert msgspec.structs.replace(built, raw=raw).to_dict() == built.to_dict()
+
+
 def test_a_result_built_by_hand_carries_what_readers_insist_on() -> None:
     wire = ResultMessage(subtype="success", session_id="s").to_dict()
     assert {"type", "subtype", "is_error", "duration_ms", "duration_api_ms", "num_turns", "session_id", "usage"} <= set(wire)

@@ -88,6 +88,14 @@ def test_what_is_kept_and_what_is_made_of_it_for_observers_stays_in_bounded_memo
     assert most < 3 * ROOM + 500_000  # and one excerpt while it is made
 
 
+@pytest.mark.parametrize("scrub", [False, True])
+def test_a_block_with_lines_that_are_longer_than_a_part_is_read_whole(*, scrub: bool) -> None:
+    lines = [b'{"n":1}', b'{"text":"%b"}' % (b"x" * 100_000), b'{"n":2}', b'{"text":"%b"}' % (b"y" * 200_000), b'{"n":3}']
+    log = made_log(max_bytes=10**6)
+    log.append_lines("out", lines)
+    assert [bytes(line) for line in watch(log, scrub=scrub, events=False) if isinstance(line, ObservedLine)] == lines
+
+
 def test_a_block_of_many_lines_is_read_in_parts_from_any_position() -> None:
     log = made_log(max_bytes=10**6)
     log.append_lines("in", [b"first"])
