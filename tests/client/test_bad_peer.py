@@ -412,6 +412,22 @@ async def test_one_question_may_be_longer_than_all_together_and_room_is_given_ba
         assert talk.pending_questions == ()
 
 
+@pytest.mark.parametrize(("size", "at_once"), [(1, 6), (4000, 2)], ids=["many", "long"])
+async def test_questions_that_were_answered_take_no_room_from_later_ones(size: int, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("claude_transport.client.questions.MAX_QUESTIONS", 10)
+    monkeypatch.setattr("claude_transport.client.questions.MAX_QUESTION_BYTES", 10_000)
+
+    async def decide(_tool: str, _input: Any, _context: Any) -> Deny:
+        return Deny("no")
+
+    transport = ForeignTransport()
+    async with Query(transport, can_use_tool=decide) as talk:
+        for number in range(3):
+            transport.say(*(long_question(size, f"q{number} {each}") for each in range(at_once)))
+            await soon(lambda count=(number + 1) * at_once: len(replies_of(transport)) == count)
+        assert talk.pending_questions == ()
+
+
 class NeverTaking(ForeignTransport):
     """Take what the host says of its own accord, and no answer."""
 

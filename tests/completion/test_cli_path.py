@@ -450,3 +450,9 @@ async def test_an_argument_that_cannot_be_meant_is_refused_by_name(cli_options: 
 async def test_a_prompt_that_is_none_is_refused(cli_options: Options, transport: Any, prompt: Any) -> None:
     with pytest.raises(ct.UsageError):
         await ask(cli_options(), prompt, transport=transport)
+
+
+async def test_who_pays_is_found_before_the_cli_runs(cli_options: Options) -> None:
+    for variable, payer in (("ANTHROPIC_AUTH_TOKEN", "token owner"), ("CLAUDE_CODE_OAUTH_TOKEN", "subscription")):
+        completion = await ask(cli_options(Scenario.text("Hello."), env={"PATH": "/usr/bin:/bin", variable: "geheim"}))
+        assert (completion.text, completion.billing_source) == ("Hello.", payer)
