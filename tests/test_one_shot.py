@@ -299,6 +299,12 @@ async def test_an_end_without_a_result_is_a_missing_result_with_what_came() -> N
     assert isinstance(seen[0], AssistantMessage)
 
 
+async def test_a_missing_result_holds_the_last_messages_only() -> None:
+    with pytest.raises(MissingResult) as caught:
+        await read(query("x", transport=MockTransport([said(str(number)) for number in range(200)])))
+    assert [message.text for message in caught.value.messages] == [str(number) for number in range(136, 200)]
+
+
 async def test_the_last_prompt_needs_its_own_result() -> None:
     async def prompts() -> AsyncIterator[str]:
         yield "first"

@@ -167,7 +167,7 @@ async def test_a_session_that_was_given_to_somebody_who_left_goes_to_the_next() 
             scope.cancel()
             async with pool.acquire():
                 raise AssertionError("a cancelled caller got in")
-        assert (pool.snapshot().idle, pool.snapshot().handed_out) == (1, 0)
+        assert (pool.snapshot().idle, pool.snapshot().handed_out, pool.snapshot().handed_out_warm) == (1, 0, 0)
         async with pool.acquire(timeout=0) as query:
             assert await number_of(query) == "peer 10000"
 
@@ -420,6 +420,34 @@ async def test_closing_ends_sessions_that_are_just_being_started() -> None:
     async with pool_of(world, warm=3):
         await until(lambda: world.live == 3)
     assert [peer.is_closed for peer in world.made] == [True] * 3
+
+
+class Stuck(Peer):
+    """A peer whose process does not end before it is let go, whatever is cancelled."""
+
+    async def close(self) -> None:
+        self.let_go = anyio.Event()
+        with anyio.CancelScope(shield=True):
+            await self.let_go.wait()
+        await super().close()
+
+
+@virtual_time
+async def test_the_place_of_a_session_that_does_not_end_is_given_to_another_one(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    peers = [stuck := Stuck(world, pid=1), Peer(world, pid=2)]
+    waiting = iter(peers)
+    async with ct.SessionPool(make_transport=lambda _options: next(waiting), warm=0, cap=1, check_interval=math.inf) as pool:
+        async with pool.acquire():
+            pass
+        begun = anyio.current_time()
+        try:
+            async with pool.acquire(timeout=3600) as query:
+                assert await number_of(query) == "peer 2"
+            assert anyio.current_time() - begun <= 100
+        finally:
+            stuck.let_go.set()
+    assert "a session did not end in 90 s" in caplog.text
 
 
 async def test_a_pool_is_used_while_it_is_open_and_at_no_other_time() -> None:

@@ -437,6 +437,38 @@ class NeverTaking(ForeignTransport):
         await super().write(data)
 
 
+class Slow(ForeignTransport):
+    """Takes a prompt when it is let to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.takes_prompts = anyio.Event()
+
+    async def write(self, data: Any) -> None:
+        if '"user"' in str(data):
+            await self.takes_prompts.wait()
+        await super().write(data)
+
+
+async def test_lines_that_were_taken_back_leave_their_room_to_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("claude_transport.client.connection.MAX_WAITING_BYTES", 10_000)
+    transport = Slow()
+    async with Query(transport, can_use_tool=allow_anything) as talk, anyio.create_task_group() as tasks:
+        tasks.start_soon(talk.send, "first")
+        await anyio.wait_all_tasks_blocked()
+        for _ in range(20):
+            with anyio.CancelScope() as scope:
+                async with anyio.create_task_group() as sending:
+                    sending.start_soon(talk.send, "x" * 1000)
+                    await anyio.wait_all_tasks_blocked()
+                    scope.cancel()
+        transport.say(permission(request_id="q1"))
+        await anyio.wait_all_tasks_blocked()
+        transport.takes_prompts.set()
+        await soon(lambda: replies_of(transport))
+        assert await in_time(talk.request("probe")) == {}
+
+
 async def test_a_peer_that_asks_and_reads_no_answer_ends_the_conversation_typed() -> None:
     decided = 0
 

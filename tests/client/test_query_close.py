@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
 import pytest
 from peers import ForeignTransport, Frame, in_time, result, said, soon
+from virtual_time import virtual_time
 
 from claude_transport import ConnectionLost, MissingResult, MockTransport, Query, SubprocessTransport, TransportClosed, TurnState
 from claude_transport.testing import FakeClaude, Scenario, steps
@@ -371,3 +373,35 @@ async def test_an_end_of_input_behind_a_line_that_fails_still_reaches_the_transp
             transport.refuse.set()
         assert transport.told_of_the_end
         assert (await query.aclose()).ended_by_itself
+
+
+class NeverClosed:
+    """Iterates over the messages of a transport, and cannot be closed."""
+
+    def __init__(self, messages: AsyncIterator[Frame]) -> None:
+        self.messages = messages
+
+    def __aiter__(self) -> NeverClosed:
+        return self
+
+    async def __anext__(self) -> Frame:
+        return await anext(self.messages)
+
+    async def aclose(self) -> None:
+        await anyio.sleep_forever()
+
+
+class Unreleased(ForeignTransport):
+    def read_messages(self) -> AsyncIterator[Frame]:
+        return NeverClosed(super().read_messages())
+
+
+@virtual_time
+async def test_the_reading_side_of_a_transport_that_cannot_be_closed_is_given_up() -> None:
+    transport = Unreleased()
+    begun = anyio.current_time()
+    async with Query(transport) as talk:
+        transport.say(said("one"))
+        await anext(talk.messages())
+    assert anyio.current_time() - begun <= 10
+    assert transport.calls[-1] == "close"
