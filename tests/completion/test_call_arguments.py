@@ -86,3 +86,12 @@ async def test_arguments_that_contradict_each_other_are_refused(option: str, arg
 async def test_a_prompt_that_cannot_be_sent_is_refused(prompt: Any) -> None:
     with pytest.raises(ct.UsageError):
         await ct.complete(prompt, make_transport=lambda _options: ct.MockTransport())
+
+
+@pytest.mark.parametrize("billing", ["subscription", "subscription_strict"])
+async def test_a_key_that_the_policy_forbids_opens_no_path(billing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLAUDE_CLI_PATH", "/nowhere/claude")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-SENTINEL")
+    with pytest.raises(ct.ConfigurationError) as caught:
+        await ct.complete("Hi", transport="auto", billing=billing)
+    assert caught.value.code == "config.no_auth_path"

@@ -209,3 +209,31 @@ async def test_a_function_that_returns_no_transport_is_told_so(made: Any, what: 
     there = partial_completion(caught.value)
     assert there is not None
     assert (there.attempts, there.exit_code) == (1, -1)
+
+
+class Telling(ct.MockTransport):
+    """Fails to start, and repeats what it was told in confidence."""
+
+    async def connect(self) -> None:
+        raise ct.ProcessError("it ended", exit_code=1, stderr_tail="cannot use plain-words-of-hers")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"options": ct.ClaudeOptions(env={"OWN_TOKEN": "plain-words-of-hers"})},
+        {"agent": "codex", "codex": CodexOptions(env={"OWN_TOKEN": "plain-words-of-hers"})},
+    ],
+    ids=["claude", "codex"],
+)
+async def test_what_the_options_hold_in_confidence_is_in_no_reason_of_an_error(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ct.ClaudeTransportError) as caught:
+        await ct.complete("Hi", make_transport=lambda _options: Telling(), **arguments)
+    error: BaseException | None = caught.value
+    chain = []
+    while error is not None:
+        chain.append(error)
+        error = error.__cause__
+    assert len(chain) == 2
+    assert [str(each) for each in chain if "plain-words" in f"{each} {each!r} {getattr(each, 'reason', '')}"] == []
+    assert "cannot use" in str(caught.value)
