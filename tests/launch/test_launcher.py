@@ -174,6 +174,14 @@ def test_nonsense_is_refused_when_it_is_said(make: Any) -> None:
     assert caught.value.option == "launcher"
 
 
+def test_the_time_for_the_start_is_the_one_that_was_given() -> None:
+    made = [
+        ct.Launcher.ssh("a", timeout=7),
+        *(make("a", timeout=7) for make in (ct.Launcher.docker, ct.Launcher.podman, ct.Launcher.kubectl)),
+    ]
+    assert [each.timeout for each in (*made, ct.Launcher.srun(timeout=7))] == [7.0] * 5
+
+
 @pytest.mark.parametrize("host", ["build", "agent@build.example.org", "10.0.0.7", "fe80::1%eth0", "::1", "_alias"])
 def test_names_of_hosts_are_taken(host: str) -> None:
     assert ct.Launcher.ssh(host).client[-1] == host

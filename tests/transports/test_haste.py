@@ -17,8 +17,11 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
+from anyio.abc import ByteStream, ByteStreamConnectable
 from children import STUBBORN, alive, gone, pid_of, read_one, shell
+from virtual_time import virtual_time
 
 import claude_transport as ct
 from claude_transport.errors import MissingResult
@@ -83,6 +86,51 @@ async def test_a_child_that_ends_with_its_input_is_not_signalled_in_haste(tmp_pa
         scope.cancel()
         await transport.close()
     assert (transport.info.exit_code, transport.info.killed, written.read_text()) == (0, False, "saved\n")
+
+
+class Wedged(ByteStream):
+    """A stream that takes everything, says nothing and does not close."""
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        await anyio.sleep_forever()
+        return b""
+
+    async def send(self, item: bytes) -> None:
+        await anyio.lowlevel.checkpoint()
+
+    async def send_eof(self) -> None:
+        await anyio.lowlevel.checkpoint()
+
+    async def aclose(self) -> None:
+        await anyio.sleep_forever()
+
+
+class Opener(ByteStreamConnectable):
+    async def connect(self) -> Wedged:
+        return Wedged()
+
+
+@virtual_time
+@pytest.mark.parametrize("hurried", [(), (2.0,), (2.0, 600.0), (600.0, 2.0), (600.0,)], ids=str)
+@pytest.mark.parametrize("at", ["before", "under way"])
+async def test_of_all_the_times_that_a_close_is_given_the_least_counts(hurried: tuple[float, ...], at: str) -> None:
+    transport = ct.StreamTransport(Opener(), close_timeout=30)
+    await transport.connect()
+    begun = anyio.current_time()
+
+    def hurry() -> None:
+        for seconds in hurried:
+            transport.hurry(seconds)
+
+    if at == "before":
+        hurry()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(transport.close)
+        await anyio.wait_all_tasks_blocked()
+        if at == "under way":
+            hurry()
+    least = min((30.0, *hurried))
+    assert least <= anyio.current_time() - begun < least + 1
 
 
 async def test_a_transport_that_was_hurried_before_it_is_closed_kills_in_time() -> None:
