@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import signal
 import tempfile
@@ -17,6 +18,7 @@ from hypothesis import HealthCheck, settings
 
 E2E = Path(__file__).parent / "e2e"
 MOST_ON_AN_OLD_CLI = 40  # tests in each run of CI, two minutes
+TESTS_BETWEEN_FREEZES = 250
 
 # The same examples in every run, however slow the machine is. `--hypothesis-profile=search` looks for new ones.
 settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -109,6 +111,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         pytest.exit(f"{len(session.items)} tests are marked version_sensitive; CI has room for {MOST_ON_AN_OLD_CLI}", returncode=1)
     gc.collect()
     gc.freeze()
+
+
+_run = itertools.count(1)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Freeze again now and then: pytest keeps three reports of each test, so a full collection late in a run took five times as long."""
+    result = yield
+    if next(_run) % TESTS_BETWEEN_FREEZES == 0:
+        gc.collect()
+        gc.freeze()
+    return result
 
 
 @pytest.hookimpl(wrapper=True)
