@@ -31,6 +31,7 @@ def load(path: Path) -> ModuleType:
     return load_file(path, f"docs_example_{path.stem}")
 
 
+@pytest.mark.one_loop  # it shows the example; what it shows has tests of its own on both
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 async def test_an_example_runs_and_prints_what_its_page_says(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with anyio.fail_after(30):

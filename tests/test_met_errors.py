@@ -18,6 +18,7 @@ provocations = sys.modules["met_errors"]  # the module that the generator uses
 PAGE = generator.PAGE.read_text("utf-8")
 CASES = {case.title: case for case in generator.CASES}
 WITHOUT_LOOP = {case.title: case for case in provocations.COMMANDS if not case.loop}
+COMMANDS = [case.title for case in provocations.COMMANDS]
 WITH_LOOP = {title: case for title, case in CASES.items() if title not in WITHOUT_LOOP}
 
 
@@ -27,7 +28,10 @@ def world() -> Iterator[Any]:
         yield made
 
 
-@pytest.mark.parametrize("title", WITH_LOOP)
+ONCE = pytest.mark.one_loop  # a command is a process
+
+
+@pytest.mark.parametrize("title", [pytest.param(title, marks=ONCE if title in COMMANDS else ()) for title in WITH_LOOP])
 async def test_an_error_is_printed_on_both_loops_as_the_page_shows_it(title: str, world: Any, anyio_backend_name: str) -> None:
     case = WITH_LOOP[title]
     printed = await provocations.provoke(case, world, backend=anyio_backend_name)
@@ -55,7 +59,7 @@ def test_an_entry_has_the_code_under_which_it_is_listed(title: str) -> None:
     assert f"[{case.code}]" in said or f"\ncode='{case.code}', " in said
 
 
-@pytest.mark.parametrize("title", [case.title for case in provocations.COMMANDS])
+@pytest.mark.parametrize("title", COMMANDS)
 def test_a_command_ends_with_what_to_do(title: str) -> None:
     """Below the line with the code there is a line that says what to do, or the line itself says it after a colon."""
     said = PAGE.partition(f"\n### {title}\n")[2].partition("```text\n")[2].partition("\n```")[0].splitlines()

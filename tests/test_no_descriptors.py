@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from shares import once_in_a_run
 
 pytest.importorskip("resource", reason="a limit on open files is a thing of POSIX")
 
@@ -54,11 +55,16 @@ UNTOUCHED = {
 @pytest.fixture(scope="module", params=["asyncio", "trio"])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[str, Any]]]:
     """Every scenario on one event loop: each step and how it went."""
-    environ = {**os.environ, "TMPDIR": str(tmp_path_factory.mktemp("starved"))}
-    done = subprocess.run([sys.executable, HOST, request.param], capture_output=True, text=True, timeout=PATIENCE, env=environ, check=False)
-    assert done.returncode == 0, done.stderr
+
+    def said_by_host() -> str:
+        environ = {**os.environ, "TMPDIR": str(tmp_path_factory.mktemp("starved"))}
+        command = [sys.executable, HOST, request.param]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=environ, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
     steps: dict[str, list[tuple[str, Any]]] = {}
-    for name, outcome in map(json.loads, done.stdout.splitlines()):
+    for name, outcome in map(json.loads, once_in_a_run(tmp_path_factory, f"starved-{request.param}", said_by_host).splitlines()):
         if name == "scenario":
             steps[outcome] = []
         else:

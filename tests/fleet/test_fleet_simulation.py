@@ -1,4 +1,7 @@
-"""10,000 faults in virtual time, without a lost or doubled line; and mistakes in the machines that the simulation has to find."""
+"""Faults in virtual time, without a lost or doubled line; and mistakes in the machines that the simulation has to find.
+
+CI has 2,000 faults, and the nightly run 8,000 others.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+from shares import share
 from simulated_broker import SimulatedBroker
 from simulated_ends import Manner, Worker
 from simulated_machines import Connection, Machine, Server, World
@@ -25,7 +29,7 @@ BATCHES = 10
 SEEDS = 34  # of one batch: 10 x 34 x 30 faults
 
 
-@pytest.mark.parametrize("batch", range(BATCHES))
+@pytest.mark.parametrize("batch", share(range(BATCHES), ci=[0, 1]))
 def test_no_line_is_lost_or_doubled_by_a_thousand_faults(batch: int) -> None:
     counts: Counter[str] = Counter()
     for seed in range(batch * SEEDS, (batch + 1) * SEEDS):
@@ -182,35 +186,41 @@ def drained_workers_take(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(WorkerEnd, "stop_taking", lambda end: None)
 
 
-MISTAKES: dict[Mistake, tuple[str, ...]] = {
-    no_fence: (),
-    no_gap_check: (),
-    number_is_no_id: (),
-    lease_without_end: ("part_worker",),
-    lease_from_the_answer: ("pause_at_call",),
-    take_not_written_down: (),
-    takes_not_said_again: (),
-    nothing_kept: (),
-    numbers_used_twice: ("cut_power", "kill_client"),
-    no_going_back: ("cut_power", "kill_client"),
-    uncertain_turns_untold: (),
-    turns_not_counted: (),
-    window_without_bound: (),
-    taken_counts_as_received: (),
-    drained_workers_take: ("drain_worker",),
+class Found(NamedTuple):
+    """How a mistake comes out: with this seed for the machines as they are, and with these kinds of faults, or all where there are none."""
+
+    seed: int
+    only: tuple[str, ...] = ()
+
+
+MISTAKES: dict[Mistake, Found] = {
+    no_fence: Found(10),
+    no_gap_check: Found(1),
+    number_is_no_id: Found(10),
+    lease_without_end: Found(11, ("part_worker",)),
+    lease_from_the_answer: Found(3, ("pause_at_call",)),
+    take_not_written_down: Found(0),
+    takes_not_said_again: Found(52),
+    nothing_kept: Found(19),
+    numbers_used_twice: Found(12, ("cut_power", "kill_client")),
+    no_going_back: Found(18, ("cut_power", "kill_client")),
+    uncertain_turns_untold: Found(0),
+    turns_not_counted: Found(0),
+    window_without_bound: Found(1),
+    taken_counts_as_received: Found(26),
+    drained_workers_take: Found(0, ("drain_worker",)),
 }
-"""Each mistake, and the kinds of faults that bring it out; all kinds where there are none."""
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.__name__)
 def test_the_simulation_finds_a_mistake_and_says_how_to_see_it_again(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
     mistake(monkeypatch)
     with pytest.raises(Violation, match=rf"see it again: python tests/fleet/simulation.py \d+ {FAULTS}"):
-        for seed in range(150):
-            simulate(seed, faults=FAULTS, only=MISTAKES[mistake])
+        for seed in (MISTAKES[mistake].seed, *range(150)):  # the first one saves time; after a change of the machines it may be another
+            simulate(seed, faults=FAULTS, only=MISTAKES[mistake].only)
 
 
-@pytest.mark.parametrize("only", sorted({only for only in MISTAKES.values() if only}), ids=" ".join)
+@pytest.mark.parametrize("only", sorted({found.only for found in MISTAKES.values() if found.only}), ids=" ".join)
 def test_without_the_mistake_the_same_runs_find_nothing(only: tuple[str, ...]) -> None:
     for seed in range(12):
         simulate(seed, faults=FAULTS, only=only)
