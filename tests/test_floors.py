@@ -436,27 +436,30 @@ def faults_of_importers(house: Mapping[str, Module], justified: Mapping[str, str
         yield f"{name} is justified as a module with one importer, but is not one (any more): strike it off SINGLE_IMPORTERS"
 
 
-HOUSE = read_house(ROOT)
+@pytest.fixture(scope="module")
+def house() -> dict[str, Module]:
+    """Every module of the package. Each process of a run collects this file, and few run its tests, so it is not read before that."""
+    return read_house(ROOT)
 
 
 def report(faults: Iterator[str]) -> str:
     return "\n".join(faults)
 
 
-def test_every_module_has_a_floor_and_imports_only_from_below() -> None:
-    assert report(faults_of_floors(HOUSE)) == ""
+def test_every_module_has_a_floor_and_imports_only_from_below(house: dict[str, Module]) -> None:
+    assert report(faults_of_floors(house)) == ""
 
 
-def test_no_module_knows_what_it_must_not_know() -> None:
-    assert report(faults_of_knowledge(HOUSE)) == ""
+def test_no_module_knows_what_it_must_not_know(house: dict[str, Module]) -> None:
+    assert report(faults_of_knowledge(house)) == ""
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
-    assert report(faults_of_cycles(HOUSE)) == ""
+def test_no_modules_import_each_other_in_a_circle(house: dict[str, Module]) -> None:
+    assert report(faults_of_cycles(house)) == ""
 
 
-def test_every_file_is_named_after_the_noun_it_owns() -> None:
-    assert report(faults_of_names(HOUSE)) == ""
+def test_every_file_is_named_after_the_noun_it_owns(house: dict[str, Module]) -> None:
+    assert report(faults_of_names(house)) == ""
 
 
 def test_no_two_test_modules_share_a_name() -> None:
@@ -465,12 +468,12 @@ def test_no_two_test_modules_share_a_name() -> None:
     assert sorted(names) == sorted(set(names))
 
 
-def test_long_functions_are_justified() -> None:
-    assert report(faults_of_size(HOUSE, LONG_FUNCTIONS)) == ""
+def test_long_functions_are_justified(house: dict[str, Module]) -> None:
+    assert report(faults_of_size(house, LONG_FUNCTIONS)) == ""
 
 
-def test_modules_with_one_importer_are_justified() -> None:
-    assert report(faults_of_importers(HOUSE, SINGLE_IMPORTERS)) == ""
+def test_modules_with_one_importer_are_justified(house: dict[str, Module]) -> None:
+    assert report(faults_of_importers(house, SINGLE_IMPORTERS)) == ""
 
 
 def test_every_entry_point_of_the_distribution_is_known() -> None:
@@ -479,8 +482,8 @@ def test_every_entry_point_of_the_distribution_is_known() -> None:
     assert {value.partition(":")[0] for group in groups for value in group.values()} == ENTRY_POINTS
 
 
-def test_every_justified_neighbourhood_is_still_needed() -> None:
-    used = {f"{module.unit} → {unit_of(found.target)}" for module in HOUSE.values() for found in read_imports(module, HOUSE)}
+def test_every_justified_neighbourhood_is_still_needed(house: dict[str, Module]) -> None:
+    used = {f"{module.unit} → {unit_of(found.target)}" for module in house.values() for found in read_imports(module, house)}
     assert set(NEIGHBOURS) <= used
 
 
