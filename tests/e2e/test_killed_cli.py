@@ -20,8 +20,6 @@ import pytest
 import claude_transport as ct
 from claude_transport.testing import FakeMessagesAPI, replies
 
-pytestmark = pytest.mark.both_loops
-
 PATIENCE = 60.0  # seconds for the CLI to say its next word, on a machine with much else to do
 POINTS = range(1, 21)
 WORDS = tuple(f"word{number} " for number in range(40))
@@ -117,6 +115,7 @@ async def test_a_query_delivers_everything_and_then_says_that_the_cli_was_killed
     assert processes_of(cli_home.home) == []
 
 
+@pytest.mark.both_loops
 @pytest.mark.parametrize("heard", [1, SAID])
 async def test_a_transport_delivers_every_word_and_then_says_that_the_cli_was_killed(options: Options, cli_home: Any, heard: int) -> None:
     seen: list[dict[str, Any]] = []
