@@ -65,8 +65,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave a test on one of the two event loops to the nightly run: which one, its name decides.
 
-    That concerns end-to-end tests, unless they are marked `both_loops`, and tests marked `one_loop`. A proof of a row stays on both loops.
-    What the loops do with the words of a CLI, tests without one show on both.
+    That concerns end-to-end tests, unless they are marked `both_loops`, and tests marked `one_loop`, as all are that start the program
+    (tests/app/conftest.py). A proof of a row stays on both loops. What the loops do with the words of a CLI, other tests show on both.
     """
     if "nightly" not in str(config.getoption("markexpr")):
         return

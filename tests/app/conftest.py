@@ -15,6 +15,16 @@ from warm_program import WarmProgram
 from claude_transport.testing.fake_claude import FakeClaude
 from claude_transport.testing.scenario import Scenario
 
+HERE = Path(__file__).parent
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test that starts the program as `one_loop`: the loop is in the other process, and both are tested without one."""
+    for item in items:
+        if item.path.is_relative_to(HERE) and "program" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.one_loop)
+
 
 @pytest.fixture(scope="session")
 def warm() -> Iterator[Callable[[], WarmProgram] | None]:

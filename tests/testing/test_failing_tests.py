@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from shares import once_in_a_run
 
 from claude_transport.protocol.envelope import encode_line
 from claude_transport.protocol.tape import Tape, TapeHeader, TapeRecord
@@ -421,13 +422,14 @@ class Ran(NamedTuple):
         return "\n".join(self.reports[name][-10:])
 
 
-def run(folder: Path, bodies: str, *arguments: str, backend: str) -> Ran:
+def run(folder: Path, bodies: str, *arguments: str, backend: str) -> str:
+    """Return what a pytest of its own prints."""
     (folder / "test_it.py").write_text(PRELUDE.replace("BACKEND", repr(backend)) + bodies)
     others = [part for name in ("cacheprovider", "hypothesispytest", "xdist") for part in ("-p", f"no:{name}")]  # each costs its import
     command = [sys.executable, "-m", "pytest", "-v", *others, *arguments, "test_it.py"]
     ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
     assert ran.returncode in (0, 1), ran.stdout + ran.stderr
-    return Ran.of(ran.stdout)
+    return ran.stdout
 
 
 @pytest.fixture(scope="module", params=["asyncio", "trio"])
@@ -438,15 +440,19 @@ def backend(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory, backend: str) -> Ran:
     """All the tests below, in one pytest of their own."""
-    folder = tmp_path_factory.mktemp("project")
-    tapes = folder / "tapes" / "test_it"
-    tapes.mkdir(parents=True)
-    tape_of("plain").write(tapes / "test_a_hang_of_a_tape.ndjson")
-    for failure in TWELVE:
-        if failure.tape:
-            tape_of(failure.tape).write(tapes / f"{failure.test}.ndjson")
-    bodies = [failure.body.replace("test_it(", f"{failure.test}(") for failure in TWELVE]
-    return run(folder, "\n".join([*bodies, MORE]), backend=backend)
+
+    def printed() -> str:
+        folder = tmp_path_factory.mktemp("project")
+        tapes = folder / "tapes" / "test_it"
+        tapes.mkdir(parents=True)
+        tape_of("plain").write(tapes / "test_a_hang_of_a_tape.ndjson")
+        for failure in TWELVE:
+            if failure.tape:
+                tape_of(failure.tape).write(tapes / f"{failure.test}.ndjson")
+        bodies = [failure.body.replace("test_it(", f"{failure.test}(") for failure in TWELVE]
+        return run(folder, "\n".join([*bodies, MORE]), backend=backend)
+
+    return Ran.of(once_in_a_run(tmp_path_factory, f"failing-{backend}", printed))
 
 
 @pytest.mark.parametrize("failure", TWELVE, ids=[failure.name for failure in TWELVE])
@@ -478,7 +484,7 @@ def test_fails(mock_claude):
     mock_claude.script().expect(type="user")
     assert False
 """
-    found = run(tmp_path, bodies, "-o", "claude_strict=false", "--show-capture=no", backend=backend)
+    found = Ran.of(run(tmp_path, bodies, "-o", "claude_strict=false", "--show-capture=no", backend=backend))
     assert found.outcomes == {"test_forgotten": "passed", "test_fails": "failed"}
     assert "script 1: step 1 of 1: waiting for user" in found.end_of("test_fails")
 
@@ -491,7 +497,7 @@ async def test_hang(mock_claude):
         turn = await query.send("Hi")
         await turn.result()
 """
-    found = run(tmp_path, bodies, "--timeout=8", "--timeout-method=thread", backend=backend)
+    found = Ran.of(run(tmp_path, bodies, "--timeout=8", "--timeout-method=thread", backend=backend))
     assert "script 1: step 2 of 2: waiting for control_request set_model\n  received last: user" in found.text
 
 
