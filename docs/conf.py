@@ -26,7 +26,15 @@ author = PROJECT["authors"][0]["name"]
 project_copyright = author
 release = version = PROJECT["version"]
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.intersphinx", "reference_pages", "finished_site"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.intersphinx",
+    "reference_pages",
+    "name_index",
+    "finished_site",
+]
 exclude_patterns = ["_build", "changelog.d", "examples", "inventories"]
 html_theme = "furo"
 html_title = f"{project} {release}"
