@@ -31,6 +31,7 @@ from claude_transport.launch.options import AgentOptions, ClaudeOptions
 from claude_transport.launch.payloads import Delivery
 from claude_transport.launch.validation import validate_options
 from claude_transport.loggers import logger_for
+from claude_transport.platform.winapi import make_private
 from claude_transport.protocol.envelope import DecodeFailure
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineFramer
 from claude_transport.streams.at_once import OpensAtOnce
@@ -236,7 +237,7 @@ class SubprocessTransport(StreamTransport, at_once=True):
             if note == BARE_DROPPED:
                 warn_caller(note)
             else:
-                logger.info("%s", note)
+                logger.info("%s", printable(note))
 
     async def _find_cli_version(self, *, said: str | None) -> str | None:
         """Return the version that the CLI `said`, or else that of its binary, which is run once for each state of the file."""

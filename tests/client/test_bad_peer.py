@@ -13,6 +13,7 @@ from peers import ForeignTransport, Frame, answer_to, in_time, permission, resul
 from claude_transport import Allow, Deny, HookMatcher, Query, StreamTransport
 from claude_transport.client.questions import MAX_QUESTION_BYTES, MAX_QUESTIONS
 from claude_transport.errors import CLIJSONDecodeError, ControlRequestFailed, ControlTimeout, ProtocolError, UsageError
+from claude_transport.exchange.outgoing import MAX_WAITING_BYTES
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.envelope import encode_line
 from claude_transport.streams.memory import MemoryConnectable

@@ -131,7 +131,7 @@ class Stand:
         lease: float | None = None,
         on_spend: Callable[[int], object] = bool,
         limits: GatewayLimits | None = None,
-        fields: ServerFields | None = None,
+        fields: ClaudeFields | None = None,
     ) -> None:
         broker = Broker(BrokerAddress("redis://127.0.0.1:1/0"))
         self.end = WorkerEnd(Claimed(token="1.w"), asked_at=anyio.current_time(), lease=lease or 15.0)
@@ -146,7 +146,7 @@ class Stand:
             self.end,
             self.process,
             carrier=self.carrier,
-            fields=fields or ServerFields({}),
+            fields=fields or ClaudeFields({}),
             allowance=Spending(on_spend),
             limits=limits or GatewayLimits(),
             storage=None,
@@ -296,7 +296,7 @@ async def test_a_session_whose_last_words_the_broker_does_not_take_waits_twenty_
 
 
 async def test_a_line_reaches_the_process_once_and_alone_where_the_worker_changes_requests() -> None:
-    stand = Stand(fields=ServerFields({"title": "ours"}))
+    stand = Stand(fields=ClaudeFields({"title": "ours"}))
     async with stand.running():
         stand.session.hear([Entry(1, "1.c", "d", line(1) + line(2))])
         await anyio.wait_all_tasks_blocked()

@@ -13,7 +13,9 @@ from programs import ECHO, numbered, read, serving
 
 from claude_transport import errors
 from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
-from claude_transport.observing import fleet as observing_fleet
+from claude_transport.fleet import observing as observing_fleet
+from claude_transport.fleet.broker import Broker, BrokerAddress
+from claude_transport.fleet.placement import Wanted
 from claude_transport.observing import observe
 
 

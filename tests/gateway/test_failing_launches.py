@@ -10,7 +10,7 @@ from hostile_words import SHORTER, assert_lines_are_safe
 from rehearsal import Talker, rehearsal
 
 from claude_transport.gateway.arrival import Arrival
-from claude_transport.protocol.link import Ack, End, ProcessEnd
+from claude_transport.link.machine import Ack, End, ProcessEnd
 from claude_transport.streams.memory import memory_stream_pair
 from claude_transport.transport import Client, SessionTerms
 from claude_transport.transports.mock import MockTransport

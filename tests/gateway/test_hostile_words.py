@@ -15,15 +15,16 @@ import pytest
 from hostile_words import HOSTILE, SHORTER, assert_lines_are_safe, assert_records_are_safe
 from rehearsal import ALICE, Talker, rehearsal
 
+from claude_transport.agents.claude_fields import ClaudeFields
 from claude_transport.app.serve import log_to_stderr
 from claude_transport.gateway.arrival import Arrival
 from claude_transport.gateway.asgi import GatewayApplication
 from claude_transport.gateway.door import Allowance, GatewayLimits
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.gateway.health import GatewayMetrics
-from claude_transport.gateway.session import PlainSession, ServerFields, Surroundings
+from claude_transport.gateway.session import PlainSession, Surroundings
 from claude_transport.gateway.turned_away import RefusalLog, TurnedAway
-from claude_transport.protocol.link import Bye, Hello, Refusal, Welcome
+from claude_transport.link.machine import Bye, Hello, Refusal, Welcome
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.memory import memory_stream_pair
 from claude_transport.transports.mock import MockTransport
@@ -191,7 +192,7 @@ def test_a_refusal_and_the_address_of_a_client_are_one_short_line(words: str) ->
 @pytest.mark.parametrize("words", HOSTILE.values(), ids=HOSTILE)
 async def test_what_a_session_logs_is_one_line(words: str, log: pytest.LogCaptureFixture) -> None:
     limits = GatewayLimits()
-    surroundings = Surroundings(owner=words, limits=limits, allowance=Allowance(limits), metrics=GatewayMetrics(), fields=ServerFields({}))
+    surroundings = Surroundings(owner=words, limits=limits, allowance=Allowance(limits), metrics=GatewayMetrics(), fields=ClaudeFields({}))
     session = PlainSession(MockTransport(), surroundings=surroundings, on_end=print)
     session.log(logging.INFO, "event", words, peer=words)
     assert len(log.records) == 1
