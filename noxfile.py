@@ -261,19 +261,17 @@ def release_notes(session: nox.Session) -> None:
     session.run("towncrier", "build", *written, "--version", *(named or [PYPROJECT["project"]["version"]]))
 
 
+def foreign_programs(session: nox.Session) -> list[str]:
+    """Fetch the programs of others that end-to-end tests need, and return the options that name them."""
+    # With "=": pytest would take a path of its own for a file of tests, as long as it has not read the options of tests/conftest.py.
+    codex = [f"--codex-binary={fetch_codex(session)}"] if sys.platform in CODEX_PACKAGES else []
+    return [*codex, f"--acp-agent={fetch_acp_agent(session)}", f"--typescript-sdk={fetch_typescript_sdk(session)}"]
+
+
 @nox.session(venv_backend="none", requires=["checks"])
 def e2e(session: nox.Session) -> None:
     """The tests that run the real `claude` and `codex` binaries, against a Messages API and a Responses API on loopback."""
-    # With "=": pytest would take a path of its own for a file of tests, as long as it has not read the options of tests/conftest.py.
-    codex = (f"--codex-binary={fetch_codex(session)}",) if sys.platform in CODEX_PACKAGES else ()
-    run_pytest(
-        session,
-        "-m",
-        "e2e and not nightly",
-        *codex,
-        f"--acp-agent={fetch_acp_agent(session)}",
-        f"--typescript-sdk={fetch_typescript_sdk(session)}",
-    )
+    run_pytest(session, "-m", "e2e and not nightly", *foreign_programs(session))
 
 
 @nox.session(venv_backend="none", requires=["checks"])
@@ -313,7 +311,7 @@ def tests(session: nox.Session) -> None:
 @nox.session(venv_backend="none", requires=["checks"], default=False)
 def nightly(session: nox.Session) -> None:
     """The tests that repeat another one with other parameters or on another event loop, and the wire of other versions of the CLI."""
-    run_pytest(session, "-m", "nightly", f"--ajv={fetch_ajv(session)}", f"--typescript-sdk={fetch_typescript_sdk(session)}")
+    run_pytest(session, "-m", "nightly", f"--ajv={fetch_ajv(session)}", *foreign_programs(session))
     for version in CLI_WHEELS:
         run_pytest(session, WIRE_TESTS, "-m", "e2e", "--claude-binary", str(fetch_cli(session, version)))
 
