@@ -184,6 +184,8 @@ class Agent(ABC):
     def plan(self, options: Any, context: StartContext) -> PlannedLaunch:
         """Return what would be run. Looks for programs on this machine, and starts nothing. Called in a thread.
 
+        An agent that can be started behind `context.launcher` puts it into the plan; else a transport with a launcher is refused.
+
         Raises:
             ConfigurationError: the agent would refuse, ignore or misread an option.
             CLINotFoundError, NotExecutableError: its program is not on this machine.

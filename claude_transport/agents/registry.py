@@ -88,6 +88,9 @@ def _load(name: str) -> Agent:
         raise _failed(name, f"cannot be made ({type(exc).__name__}: {exc})") from exc
     if not isinstance(agent, Agent):
         raise _failed(name, f"is {type(agent).__name__} and not an Agent")
+    kind = agent.options_type
+    if not (isinstance(kind, type) and issubclass(kind, AgentOptions) and {"cwd", "env"} <= {*kind.__struct_fields__}):
+        raise _failed(name, "has no options_type with cwd and env that is made of AgentOptions")
     if agent.name != name:
         raise _failed(name, f"calls itself {agent.name!r}")
     return agent

@@ -306,10 +306,12 @@ class _Question(msgspec.Struct, Generic[ChoiceT], frozen=True):
         for known in self.choices:
             if value == known:
                 return known
-        if self.more is not None and value in (more := self.more()):
+        more = () if self.more is None else self.more()
+        if value in more:
             return more[more.index(value)]
         shown = "null" if value is None else repr(value)
-        text = f"{self.name}: {self.who(layer)} says {shown}, which is not one of {', '.join(self.choices)}"
+        there_are = dict.fromkeys((*self.choices, *more))
+        text = f"{self.name}: {self.who(layer)} says {shown}, which is not one of {', '.join(there_are)}"
         raise ConfigurationError(text, option=self.name)
 
 

@@ -74,7 +74,10 @@ REDACTED: Final = frozenset(
 
 
 class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The base class of the options of every agent, which tells the agent: `agent_name` is what `find_agent()` looks for."""
+    """The base class of the options of every agent, which tells the agent: `agent_name` is what `find_agent()` looks for.
+
+    A subclass has at least `cwd`, the working directory or None, and `env`, a mapping of variables for the process.
+    """
 
     agent_name: ClassVar[str]
 

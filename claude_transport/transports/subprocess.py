@@ -354,6 +354,8 @@ def _plan(agent: Agent, options: Any, context: StartContext) -> tuple[Any, Plann
     """
     options = agent.read(options, delivery="files" if context.launcher is None else context.launcher.delivery)
     planned = agent.plan(options, context)
+    if context.launcher is not None and planned.launcher is not context.launcher:
+        raise ConfigurationError(f"{agent.title} cannot be started behind {context.launcher.name}: leave launcher out", option="launcher")
     launch = msgspec.structs.replace(planned.launch, env=_with_trace(planned.launch.env, context.trace, given=options.env))
     return options, msgspec.structs.replace(planned, launch=launch)
 

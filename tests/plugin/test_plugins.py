@@ -123,6 +123,10 @@ async def test_its_options_start_a_process_of_it(installed: Path) -> None:
     assert heard == [{"acme": "begun"}, {"acme": "said", "text": "heard you"}, {"acme": "done"}]
     with pytest.raises(ConfigurationError, match="model is empty"):
         ct.SubprocessTransport(kind(model=""))
+    behind = ct.SubprocessTransport(kind(), launcher=ct.Launcher.local(["/usr/bin/env"]))
+    with pytest.raises(ConfigurationError, match="Acme cannot be started behind") as refused:
+        await behind.connect()
+    assert refused.value.option == "launcher"
     query = ct.Query(ct.SubprocessTransport(kind()))
     with pytest.raises(ConfigurationError, match="talks to Claude"):
         await query.start()
@@ -223,7 +227,7 @@ def test_the_page_names_the_groups_that_there_are() -> None:
 
 
 def test_names_are_listed_and_nothing_is_imported(installed: Path) -> None:
-    assert agent_names() == ("claude-code", "codex", "acme", "broken", "misnamed", "nothing")
+    assert agent_names() == ("claude-code", "codex", "acme", "bare", "broken", "misnamed", "nothing")
     assert "acme_plugin" not in sys.modules
 
 
@@ -233,6 +237,7 @@ def test_names_are_listed_and_nothing_is_imported(installed: Path) -> None:
         (lambda: find_agent("broken"), "agent", "RuntimeError: acme_plugin.broken was imported"),
         (lambda: find_agent("misnamed"), "agent", "calls itself 'acme'"),
         (lambda: find_agent("nothing"), "agent", "is int and not an Agent"),
+        (lambda: find_agent("bare"), "agent", "has no options_type with cwd and env"),
         (lambda: ct.open_transport("broken://somewhere"), "target", "RuntimeError: acme_plugin.broken was imported"),
         (lambda: ct.open_transport("nothing://somewhere"), "target", "makes a int and no Transport"),
         (lambda: ct.open_transport("failing://somewhere"), "target", "LookupError: there is no such place"),
@@ -288,7 +293,9 @@ async def test_no_line_of_a_peer_loads_a_plug_in(installed: Path) -> None:
 
 
 def test_an_unknown_agent_is_refused_with_the_names_there_are(installed: Path) -> None:
-    with pytest.raises(ConfigurationError, match="there is no agent 'acne'; there are claude-code, codex, acme, broken"):
+    with pytest.raises(ConfigurationError, match="there is no agent 'acne'; there are claude-code, codex, acme, bare, broken"):
         find_agent("acne")
+    with pytest.raises(ConfigurationError, match="not one of claude-code, codex, auto, acme, bare, broken"):
+        ct.resolve_agent("acne")
     with pytest.raises(ConfigurationError, match="an agent is a name or options, not int"):
         find_agent(7)  # type: ignore[arg-type]

@@ -78,6 +78,17 @@ class Acme(Agent):
         return OneCall(call, plan.options)
 
 
+class BareOptions(AgentOptions, frozen=True, kw_only=True):
+    agent_name: ClassVar[str] = "bare"
+
+
+class Bare(Acme):
+    """It cannot be used: its options lack what every process has."""
+
+    name: ClassVar[str] = "bare"
+    options_type: ClassVar[type[AgentOptions]] = BareOptions
+
+
 class OneCall(Attempt):
     def __init__(self, call: AskedCall, options: AcmeOptions) -> None:
         self._call = call
