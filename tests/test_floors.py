@@ -446,6 +446,29 @@ def report(faults: Iterator[str]) -> str:
     return "\n".join(faults)
 
 
+KNOW_CODEX: Mapping[str, str] = {
+    "app.ask": "its option names a codex",
+    "app.doctor": "it says which codex would run",
+    "app.record_codex": "it records a conversation with Codex",
+    "app.serve": "its options say how Codex is run",
+    "completion.blocking": "the type of the argument `codex`",
+    "completion.call": "the type of the argument `codex`",
+    "completion.readiness": "the type of the argument `codex`",
+}
+"""Modules that import something of Codex, and why. All others ask an `Agent`. Another agent gets no such list."""
+
+
+def test_nothing_but_what_takes_its_options_knows_codex(house: dict[str, Module]) -> None:
+    knowing = {
+        name.removeprefix(f"{PACKAGE}.")
+        for name, module in house.items()
+        if not name.startswith(f"{PACKAGE}.codex")
+        for found in read_imports(module, house)
+        if found.target.startswith(f"{PACKAGE}.codex")
+    }
+    assert knowing == set(KNOW_CODEX)
+
+
 def test_every_module_has_a_floor_and_imports_only_from_below(house: dict[str, Module]) -> None:
     assert report(faults_of_floors(house)) == ""
 
