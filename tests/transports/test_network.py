@@ -418,6 +418,7 @@ async def test_nothing_can_be_said_before_connecting() -> None:
         ("tcp://claude.example:1", {"reconnect_timeout": -1.0}, "reconnect_timeout"),
         ("tcp://claude.example:1", {"reconnect_timeout": "5"}, "reconnect_timeout"),
         ("tcp://claude.example:1", {"options": {"model": object()}}, "options"),
+        ("tcp://claude.example:1", {"options": {"session_store": object()}}, "session_store"),
     ],
 )
 def test_what_does_not_go_together_is_a_configuration_error_that_names_it(url: str, arguments: dict[str, Any], option: str) -> None:

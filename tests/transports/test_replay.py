@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -480,3 +480,15 @@ async def test_a_strict_tape_misses_the_hooks_that_it_calls_at_once() -> None:
     assert (failed.value.step, failed.value.expected, failed.value.actual) == ("record 1 of 4", "hooks for PreToolUse", "no hooks")
     replay = await _replay_to_a_host_that_answers(_tape_with_a_hook(SUCCESS), strict=False, hooks=False, answer=SUCCESS)
     assert replay.failure is None
+
+
+async def test_the_lines_of_a_long_tape_come_in_batches_of_a_bounded_size() -> None:
+    recorded = [line(type="assistant", n=number) for number in range(1000)]
+    batches: list[Sequence[bytes]] = []
+    async with ReplayTransport(tape(*(("out", each) for each in recorded))) as claude:
+        lines = claude.read_lines()
+        with anyio.fail_after(30):
+            while sum(map(len, batches)) < len(recorded):
+                batches.append(await anext(lines))
+    assert [each for batch in batches for each in batch] == recorded
+    assert max(map(len, batches)) <= 256

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import subprocess
@@ -181,3 +182,14 @@ async def test_s7_the_gate_does_not_follow_a_link_that_somebody_has_put_there(tm
 def test_a_timeout_that_is_none_is_refused(timeout: object, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="timeout must be a number of seconds"):
         StartGate(tmp_path / "gate", timeout=timeout)  # type: ignore[arg-type]
+
+
+async def test_a_gate_that_the_system_cannot_lock_is_a_matter_of_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_file: int) -> bool:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("claude_transport.transports.start_gate.try_lock", refuse)
+    with pytest.raises(ConfigurationError, match=f"cannot be used: {os.strerror(errno.ENOLCK)}") as caught:
+        async with StartGate(tmp_path / "gate").turn():
+            pass
+    assert caught.value.option == "path"
