@@ -21,7 +21,7 @@ import pytest
 from call_errors import Waits
 
 import claude_transport as ct
-from claude_transport.completion.classification import classify_reported, origin_of, with_address
+from claude_transport.completion.classification import classify_reported, forget_secrets, origin_of, with_address
 from claude_transport.completion.request import Credential
 from claude_transport.protocol.diagnosis import ReportedFailure
 from claude_transport.testing import FakeMessagesAPI, replies
@@ -382,3 +382,9 @@ async def test_a_custom_header_that_cannot_be_sent_is_refused_and_not_shown(
     assert (type(error), error.args) == (ct.ConfigurationError, (text,))
     assert secrets_in(shown_by(error) + everything_logged()) == []
     assert fake_messages_api.requests == []
+
+
+def test_the_errors_inside_a_group_lose_their_secrets_too() -> None:
+    inner = ValueError("bad hunter-two")
+    forget_secrets(ExceptionGroup("several addresses were tried", [inner]), lambda text: text.replace("hunter-two", "***"))
+    assert str(inner) == "bad ***"
