@@ -4,7 +4,7 @@
     python benchmarks/measure_house.py ../other    another one, also an older one
 
 The imports are read by `tests/test_floors.py`, and the paths of a message are counted by `benchmarks/count_path.py`: both of this checkout,
-also when another one is measured. `docs/explanation/second-house.md` shows the results.
+also when another one is measured.
 """
 
 from __future__ import annotations

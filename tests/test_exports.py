@@ -325,11 +325,3 @@ def test_every_module_that_the_documentation_names_can_be_imported_first(tmp_pat
     given = json.dumps(names)
     ran = subprocess.run([sys.executable, "-c", IMPORTS_EACH], input=given, capture_output=True, text=True, cwd=tmp_path, check=True)
     assert ran.stdout == "", ran.stderr
-
-
-def test_every_name_that_left_the_top_level_is_behind_the_door_that_the_table_names() -> None:
-    page = (INIT.parent.parent / "docs" / "explanation" / "second-house.md").read_text("utf-8")
-    rows = re.findall(r"^\| `(claude_transport\.\w+)` \| (`.*`) \|$", page, re.MULTILINE)
-    moved = {(door, name) for door, names in rows for name in re.findall(r"`(\w+)`", names)}
-    assert len(moved) > 190
-    assert [(door, name) for door, name in sorted(moved) if name not in dir(importlib.import_module(door)) or name in EXPORTED] == []
