@@ -292,6 +292,16 @@ async def test_one_that_does_not_answer_leaves_time_for_the_next(options: dict[s
 
 
 @virtual_time
+async def test_one_that_cannot_be_closed_holds_the_next_one_up_for_half_a_minute() -> None:
+    stuck, answering = Site("a", REFUSED), Site("b")
+    stuck.may_close = anyio.Event()
+    before = anyio.current_time()
+    async with failover(stuck, answering) as transport:
+        assert transport.info.address == "b"
+        assert anyio.current_time() - before == 30
+
+
+@virtual_time
 async def test_when_none_answers_the_error_says_how_long_each_was_waited_for() -> None:
     sites = [Site("a", waits=True), Site("b", waits=True)]
     with pytest.raises(AllTransportsFailed) as caught:

@@ -373,6 +373,16 @@ async def test_a_type_or_an_id_as_long_as_a_book_is_shortened(kept: Kept) -> Non
     assert fields["type"].startswith("x" * 100 + "… (4900 more")
 
 
+async def test_of_a_body_2000_characters_are_shown_and_of_a_failure_500(kept: Kept) -> None:
+    (fields,) = await heard(kept, b"y" * 5000, bodies=True)
+    assert fields["body"] == f"{'y' * 2000}… (3000 more characters)"
+    with pytest.raises(ValueError, match="xxx"):
+        async with LoggingTransport(Lines(error=ValueError("x" * 5000))) as transport:
+            assert [batch async for batch in transport.read_lines()] == [()]
+    (reason,) = [fields["reason"] for fields in kept.fields() if fields["event"] == "output_ended" and "reason" in fields]
+    assert reason == f"{'x' * 500}… (4500 more characters)"
+
+
 # ------------------------------------------------------------------------------------------------------------- on and off
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tracemalloc
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
@@ -24,6 +25,7 @@ from claude_transport.transports.mock import MockTransport
 from claude_transport.transports.subprocess import SubprocessTransport
 from claude_transport.wrappers import FaultyTransport, LoggingTransport, ObservingWrapper, peek
 from claude_transport.wrappers.base import LineWrapper
+from claude_transport.wrappers.own_lines import OwnLines
 
 LINE = b'{"type":"a"}'
 MORE = b'{"type":"b"}'
@@ -633,3 +635,21 @@ async def test_a_request_with_a_timeout_that_is_no_number_of_seconds_is_refused(
         with pytest.raises(UsageError, match="timeout must be a number of seconds"):
             await wrapper.request("mcp_status", timeout=timeout)
     assert peer.written == []
+
+
+async def test_nothing_is_kept_of_a_request_that_was_answered() -> None:
+    """Each answer has 100 kB."""
+
+    async def write(line: bytes) -> None:
+        response = {"subtype": "success", "request_id": json.loads(line)["request_id"], "response": {"text": "x" * 100_000}}
+        assert own.without_answers([json.dumps({"type": "control_response", "response": response}).encode()]) == []
+
+    own = OwnLines(write)
+    tracemalloc.start()
+    try:
+        for _ in range(50):
+            assert len((await own.request("ask", {}, timeout=30))["text"]) == 100_000
+        assert tracemalloc.get_traced_memory()[0] < 2_000_000
+    finally:
+        tracemalloc.stop()
+    await own.aclose()

@@ -441,6 +441,8 @@ async def test_what_looks_like_a_secret_is_in_no_name_either() -> None:
 async def test_what_was_said_is_cut() -> None:
     recorder = await trace_of(said(call("t1")), RESULT, content=True, max_content_chars=10)
     assert len(recorder.tools[0].attributes["gen_ai.tool.call.arguments"]) == 11
+    recorder = await trace_of(said({**call("t1"), "input": {"text": "x" * 10_000}}), RESULT, content=True)
+    assert len(recorder.tools[0].attributes["gen_ai.tool.call.arguments"]) == 4001
 
 
 @pytest.mark.parametrize("limit", [0, -1, True, "10"])
