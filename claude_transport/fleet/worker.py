@@ -289,7 +289,7 @@ class FleetWorker:
                 self.metrics.waiting_sessions = await Tables(broker).count_waiting(now)
                 self.started.set()
             except BrokerCut:
-                await self._reach(broker)
+                pass  # the next heartbeat tries again
             self._placing.ask()
             self._look.set()
             await anyio.sleep(_BEAT)
