@@ -366,3 +366,12 @@ def test_a_connection_that_has_ended_is_not_counted_any_more() -> None:
     for _ in range(2):
         with allowance.connection(), pytest.raises(TurnedAway, match="has 1 connections"), allowance.connection():
             pass
+
+
+async def test_an_owner_that_uses_nothing_is_forgotten_when_another_one_comes() -> None:
+    door = Door(tokens=GatewayTokens(), limits=GatewayLimits())
+    idle, busy = door.allowance("cert:idle"), door.allowance("cert:busy")
+    busy.begin_session()
+    door.allowance("cert:new")
+    assert door.allowance("cert:busy") is busy
+    assert door.allowance("cert:idle") is not idle

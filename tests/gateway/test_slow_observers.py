@@ -325,3 +325,39 @@ async def test_the_connection_of_an_observer_that_may_not_watch_any_more_is_drop
         grant.revoke()
         await done.wait()
         assert (anyio.current_time(), arrival.stream.closed) == (now, True)
+
+
+async def test_of_the_sessions_that_are_over_the_last_eight_can_be_watched() -> None:
+    async with rehearsal(observable=True) as stage:
+        grants = []
+        for _ in range(9):
+            client = await stage.plain()
+            await client.say(b'{"n":0}')
+            process = await stage.processes.next()
+            await process.hear()
+            grants.append(stage.gateway.grant_observer(stage.gateway.sessions[0].id))
+            client.stream.break_connection()
+            await stage.until(sessions=0)
+
+        def watch(session: str, token: str) -> Page | Viewing | None:
+            headers = {"host": "localhost", "authorization": f"Bearer {token}"}
+            return stage.gateway.observe(HandshakeRequest(path=f"/observe/{session}/events", headers=headers))
+
+        assert [isinstance(watch(each.session, each.token), Viewing) for each in grants] == [False] + [True] * 8
+        gone, kept = grants[0], grants[1]
+        forgotten, other = watch(gone.session, gone.token), watch(gone.session, kept.token)
+        assert isinstance(forgotten, Page)
+        assert isinstance(other, Page)
+        assert (forgotten.status, other.status) == (401, 404)  # nothing is kept of its token either
+
+
+async def test_a_browser_is_told_to_frame_no_page_and_to_guess_no_type() -> None:
+    async with play() as stage:
+        page = stage.gateway.observe(HandshakeRequest(path=f"/observe/{stage.session}", headers={"host": "localhost"}))
+        assert isinstance(page, Page)
+        assert page.headers["x-frame-options"] == "DENY"
+        for headers in (page.headers, stage.view("events").headers):
+            assert headers["x-content-type-options"] == "nosniff"
+            assert headers["referrer-policy"] == "no-referrer"
+            assert headers["cache-control"] == "no-store"
+            assert headers["cross-origin-resource-policy"] == "same-origin"
