@@ -59,37 +59,46 @@ class AskedCall(Protocol):
     @property
     def prompt(self) -> str | Sequence[Mapping[str, Any]]:
         """Text, or content blocks as the Messages API has them."""
+        ...
 
     @property
     def options(self) -> ClaudeOptions:
         """What the call asks for, in the words of Claude: the arguments `model`, `system`, …, and the `options` of the caller, if any."""
+        ...
 
     @property
     def arguments(self) -> Mapping[str, str]:
         """The options that came from an argument of the call, with the name of the argument: `{"system_prompt": "system"}`."""
+        ...
 
     @property
     def plain(self) -> bool:
         """True when the caller gave no `ClaudeOptions`. Then only those that `arguments` names say what is wanted."""
+        ...
 
     @property
     def agent_options(self) -> Any:
         """The options of the agent, or None when the caller gave none."""
+        ...
 
     @property
     def chosen(self) -> AgentReason:
         """Why this agent answers."""
+        ...
 
     @property
     def makes_transport(self) -> bool:
         """True when the caller makes the transport, which may lead to another machine."""
+        ...
 
     @property
     def close_timeout(self) -> float | None:
         """Seconds for closing; None for those of the agent."""
+        ...
 
     def transport_with(self, options: Any) -> TransportLike:
         """Return a new transport for one attempt. The agent connects and closes it."""
+        ...
 
 
 class Attempt(ABC):

@@ -14,9 +14,9 @@ from claude_transport.codex.conversation import CodexTurnResult
 from claude_transport.codex.session import CodexSession
 from claude_transport.codex.translation import CodexTranslation
 from claude_transport.completion.classification import classify_codex_exception
-from claude_transport.completion.request import end_of
+from claude_transport.completion.request import NO_EXIT_CODE, end_of
 from claude_transport.errors import ClaudeTransportError, ResultError
-from claude_transport.launch.credentials import CredentialReport
+from claude_transport.launch.credentials import CredentialReport, Payer
 from claude_transport.protocol.envelope import Message
 from claude_transport.protocol.messages import ResultMessage
 from claude_transport.transport import TransportLike
@@ -44,8 +44,12 @@ class CodexPath(Attempt):
     def __init__(self, call: AskedCall, credential: CredentialReport | None = None) -> None:
         self._asked = call
         self._call = CodexCall(call)
-        if credential is not None:
-            self.payer, self.api_key_source = credential.payer, credential.name
+        self.payer: Payer = "unknown" if credential is None else credential.payer
+        self.api_key_source: str | None = None if credential is None else credential.name
+        self.dispatched: bool = False
+        self.may_have_acted: bool = False
+        self.exit_code: int | None = NO_EXIT_CODE
+        self.stderr_tail: str = ""
 
     async def run(self, hear: Callable[[Message], object]) -> None:
         """Send the prompt, and pass every message to `hear` until the turn has ended, then a result.

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -166,7 +166,7 @@ async def test_a_gateway_serves_an_agent_and_finishes_its_turn(site: Path, tmp_p
     assert process.returncode == 0, log.decode()
 
 
-async def first_turn(transport: ct.Transport) -> Any:
+async def first_turn(transport: ct.Transport) -> AsyncIterator[Sequence[bytes]]:
     async for lines in transport.read_lines():
         yield lines
         if any(b'"done"' in line for line in lines):
@@ -190,7 +190,7 @@ async def test_a_store_keeps_transcripts(installed: Path, tmp_path: Path) -> Non
     store = open_session_store(f"acme://{tmp_path / 'kept'}")
     key: Any = {"project_key": "p", "session_id": "s"}
     await store.append(key, [{"type": "user", "uuid": "u-1", "timestamp": "2026-11-28T12:00:00Z"}])
-    assert [entry["uuid"] for entry in await store.load(key) or []] == ["u-1"]
+    assert [entry.get("uuid") for entry in await store.load(key) or []] == ["u-1"]
 
 
 async def test_a_worker_puts_transcripts_into_such_a_store(site: Path, tmp_path: Path) -> None:
