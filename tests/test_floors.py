@@ -116,7 +116,6 @@ ENTRY_POINTS = frozenset({f"{PACKAGE}.app.main", f"{PACKAGE}.testing.plugin"})
 MAX_FUNCTION_LINES = 50  # without the docstring: explaining a contract must never be a reason to cut it short
 # Modules with one importer or none, and why each is a module all the same. An entry that is no longer needed fails the test.
 SINGLE_IMPORTERS: Mapping[str, str] = {
-    "agents.claude_code": "The registry loads it by its name.",
     "app.doctor_broker": "What is found at a broker, which `doctor` loads only when one is named.",
     "app.record_codex": "A conversation with Codex, which `record` loads only when it is asked for.",
     "app.render_rich": "Output with `rich`, which is loaded only where it is installed and wanted.",

@@ -14,12 +14,13 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from logging import Logger
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
 import msgspec
 
 from claude_transport.agents.agent import Agent, StartContext
+from claude_transport.agents.claude_code import ClaudeCode
 from claude_transport.agents.registry import find_agent
 from claude_transport.errors import CLIVersionMismatch, ConfigurationError, ProcessError, SpawnError, warn_caller
 from claude_transport.launch.argv import BARE_DROPPED
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
 
 
 logger: Logger = logger_for(__name__)
+
+_CLAUDE: Final = ClaudeCode()
+"""Made here: the registry loads agents late, and a process that has no free descriptor cannot import any more."""
 
 _TRACE_VARIABLES = ("TRACEPARENT", "TRACESTATE")
 
@@ -102,7 +106,7 @@ class SubprocessTransport(StreamTransport, at_once=True):
                 f"options must be the options of an agent, such as ClaudeOptions, not {type(options).__name__}", option="options"
             )
         self._options: Any = ClaudeOptions() if options is None else options
-        self._agent = find_agent(self._options)
+        self._agent = _CLAUDE if isinstance(self._options, ClaudeOptions) else find_agent(self._options)
         self._agent.check(self._options, command=command, launcher=launcher)
         super().__init__(_Opener(self), max_line_bytes=max_line_bytes, close_timeout=close_timeout, strict=strict)
         self._command = None if command is None else [os.fspath(argument) for argument in command]

@@ -452,7 +452,7 @@ class Slow(ForeignTransport):
 
 
 async def test_lines_that_were_taken_back_leave_their_room_to_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("claude_transport.client.connection.MAX_WAITING_BYTES", 10_000)
+    monkeypatch.setattr("claude_transport.exchange.outgoing.MAX_WAITING_BYTES", 10_000)
     transport = Slow()
     async with Query(transport, can_use_tool=allow_anything) as talk, anyio.create_task_group() as tasks:
         tasks.start_soon(talk.send, "first")

@@ -45,9 +45,9 @@ WRONG: list[tuple[str, Callable[[], object], str]] = [
     ("max_buffered_bytes", query(max_buffered_bytes=0), "above 0"),
     ("transport", lambda: Query("hello"), "must be a Transport, not str"),
     ("transport", lambda: Query(None), "must be a Transport, not None$"),
-    ("options", lambda: SubprocessTransport({"model": "x"}), "ClaudeOptions or a CodexOptions, not dict"),
-    ("options", lambda: SubprocessTransport({}), "ClaudeOptions or a CodexOptions, not dict"),
-    ("options", lambda: one_shot("x", options={"model": "x"}), "ClaudeOptions or a CodexOptions, not dict"),
+    ("options", lambda: SubprocessTransport({"model": "x"}), "such as ClaudeOptions, not dict"),
+    ("options", lambda: SubprocessTransport({}), "such as ClaudeOptions, not dict"),
+    ("options", lambda: one_shot("x", options={"model": "x"}), "such as ClaudeOptions, not dict"),
     ("responses", lambda: MockTransport({"type": "result"}), "not one dict"),
     ("responses", lambda: MockTransport([{"type": "result"}, "text"]), r"responses\[1\] is str"),
 ]

@@ -66,7 +66,7 @@ class Copy:
         (folder / f"claude_transport-{library}.dist-info" / "METADATA").write_text(
             f"Metadata-Version: 2.1\nName: claude-transport\nVersion: {library}\n"
         )
-        path = folder / "claude_transport" / "protocol" / "fleet.py"
+        path = folder / "claude_transport" / "fleet" / "messages.py"
         text, count = re.subn(
             r"^FLEET_VERSION: Final = \d+$", f"FLEET_VERSION: Final = {newest}", path.read_text("utf-8"), flags=re.MULTILINE
         )

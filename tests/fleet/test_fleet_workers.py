@@ -13,7 +13,6 @@ from programs import ECHO, numbered, read, serving
 
 from claude_transport import errors
 from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
-from claude_transport.fleet import observing as observing_fleet
 from claude_transport.fleet.broker import Broker, BrokerAddress
 from claude_transport.fleet.placement import Wanted
 from claude_transport.observing import observe
@@ -182,36 +181,6 @@ async def test_observers_read_a_session_and_change_nothing(broker: BrokerServer)
         assert rest[0] == b'{"n":4}'
         assert [line.direction for line in rest[1:]] == ["note"] * 3
         await transport.close()
-
-
-async def test_an_observer_of_a_silent_session_waits_on(broker: BrokerServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    silent = anyio.Event()
-
-    class Brief(Broker):
-        """Waits a moment for what is new, and not two seconds."""
-
-        async def read(self, cursors: Any, **_options: Any) -> Any:
-            found = await super().read(cursors, block=0.02)
-            if not found:
-                silent.set()
-            return found
-
-    monkeypatch.setattr(observing_fleet, "Broker", Brief)
-    async with (
-        serving(FleetWorker(broker.url, command=ECHO)),
-        FleetTransport(broker.url) as transport,
-        observe(broker.url, session=str(transport.session)) as watching,
-        anyio.create_task_group() as tasks,
-    ):
-        assert (await anext(watching)).direction == "note"
-
-        async def speak() -> None:
-            await silent.wait()
-            await transport.write('{"n":0}')
-
-        tasks.start_soon(speak)
-        with anyio.fail_after(30):
-            assert await anext(watching) == b'{"n":0}'
 
 
 async def test_a_session_that_is_not_there_is_named_on_one_short_line(broker: BrokerServer) -> None:
