@@ -443,13 +443,13 @@ class JSONRPCPeer:
 
     async def _send(self, data: bytes) -> None:
         """Write a line. When that fails, raise what reading finds, if it finds more."""
-        delivery = Delivery(data)
         try:
-            await self._lines.send(delivery)
+            await self._lines.send(Delivery(data))
+            return
         except ClaudeTransportError as exc:
-            await self._await_verdict(exc)
-        if delivery.error is not None:
-            raise self._fate.told(self._fate.error or delivery.error)
+            failure = exc
+        await self._await_verdict(failure)
+        raise self._fate.told(self._fate.error or failure)
 
     async def _await_verdict(self, failure: ClaudeTransportError) -> None:
         """Wait for the end of reading when that may say more than `failure` does."""

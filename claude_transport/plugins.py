@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from claude_transport.errors import ConfigurationError
+from claude_transport.text.secret_forms import redact_secrets
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -60,8 +61,8 @@ def distribution_of(group: PluginGroup, name: str) -> str:
 
 
 def failed_plugin(group: PluginGroup, message: str) -> ConfigurationError:
-    """Return the error for a plug-in that cannot be used."""
-    return ConfigurationError(message, option=_OPTION[group], code="config.plugin_failed")
+    """Return the error for a plug-in that cannot be used. Its words may repeat a URL, so secrets are removed."""
+    return ConfigurationError(redact_secrets(message), option=_OPTION[group], code="config.plugin_failed")
 
 
 def _points(group: PluginGroup) -> Iterable[EntryPoint]:

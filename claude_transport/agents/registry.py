@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
 from claude_transport.agents.agent import Agent
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch.options import AgentOptions
 from claude_transport.plugins import distribution_of, failed_plugin, load_late, load_plugin, plugin_names
+from claude_transport.protocol.dialect import Dialect, dialect_of
 
 _BUILT_IN: Final = {
     "claude-code": ("claude_transport.agents.claude_code", "ClaudeCode"),
     "codex": ("claude_transport.codex.agent", "Codex"),
 }
+
+_SPEAKERS: Final = {Dialect.CLAUDE: "claude-code", Dialect.CODEX: "codex"}
 
 _UNDECIDED_LINES: Final = 16
 """Lines without a message after which a session counts as Claude's."""
@@ -60,7 +63,7 @@ class AgentFinder:
             if not line.strip():
                 continue
             self._left -= 1
-            found = next((agent for agent in _known() if agent.speaks(line)), None)
+            found = _agent_of(line)
             if found is not None or self._left <= 0:
                 self.agent = found or self.agent
                 self.is_decided = True
@@ -68,10 +71,13 @@ class AgentFinder:
         return self.agent
 
 
-def _known() -> Iterator[Agent]:
-    """Yield plug-ins that are loaded, then the agents of this library: a plug-in may know its lines better."""
-    yield from [agent for name, agent in tuple(_loaded.items()) if name not in _BUILT_IN]
-    yield from map(find_agent, _BUILT_IN)
+def _agent_of(line: bytes) -> Agent | None:
+    """Return the agent that a line tells, or None. Plug-ins that are loaded come first, because they may know their lines better."""
+    for name, agent in tuple(_loaded.items()):
+        if name not in _BUILT_IN and agent.speaks(line):
+            return agent
+    dialect = dialect_of(line)  # a line that tells nothing loads no agent
+    return None if dialect is None else find_agent(_SPEAKERS[dialect])
 
 
 def _load(name: str) -> Agent:

@@ -294,11 +294,6 @@ class LineWriter:
             else:
                 delivery.settle(self._write_error())
 
-    def check(self) -> None:
-        """Raise why no line can be written any more, if so."""
-        if self._unwritable:
-            raise self._end.told(self._write_error())
-
     def stop(self, error: ClaudeTransportError | None = None) -> None:
         """Settle everything, with `error` when nothing has failed before. From now on not even the end of the input is written."""
         self._is_over = True

@@ -261,6 +261,23 @@ async def test_a_broken_plug_in_fails_the_call_that_asks_for_it_and_no_other(ins
         assert (await ct.complete("Hello", transport="cli", options=ct.ClaudeOptions(cli_path=fake.path))).text
 
 
+def test_an_error_of_a_plug_in_tells_no_password(installed: Path) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        ct.open_transport("failing://alice:hunter2-yarrow@somewhere")
+    assert "there is no such place as failing://" in str(caught.value)
+    assert "hunter2-yarrow" not in str(caught.value)
+
+
+def test_a_line_that_tells_nothing_loads_no_agent() -> None:
+    script = (
+        "import sys\nfrom claude_transport.agents.registry import AgentFinder\nfinder = AgentFinder()\n"
+        "print(finder.look([b'npm warn: old']).name, 'claude_transport.codex.agent' in sys.modules)\n"
+        'print(finder.look([b\'{"method":"turn/started"}\']).name)'
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=PATIENCE)
+    assert ran.stdout == "claude-code False\ncodex\n"
+
+
 def test_a_plug_in_replaces_nothing_of_this_library(installed: Path) -> None:
     assert find_agent("codex").options_type is CodexOptions
     assert isinstance(ct.open_transport("tcp://127.0.0.1:9"), ct.NetworkTransport)

@@ -10,4 +10,4 @@ def make_nothing(_where: str, **_options: object) -> object:
 
 
 def fail(_where: str, **_options: object) -> object:
-    raise LookupError("there is no such place")
+    raise LookupError(f"there is no such place as {_where}")
