@@ -193,7 +193,7 @@ class LineWriter:
     def begin(self, start: Callable[..., object], *, at_once: AtOnce | None) -> None:
         """Write from now on. `start` starts the writing task, with the first line that cannot be written at once."""
         self._start = start
-        self._passing = PassingLines(start=start, write=self._transport.write, on_failure=self._note_failure)
+        self._passing = PassingLines(start=start, write=self._transport.write, on_failure=self.note_failure)
         self._at_once = at_once
         self.write_now = None if at_once is None else at_once.write
 
@@ -202,7 +202,12 @@ class LineWriter:
         if self.write_now is not None and delivery.line is not None and not is_being_cancelled_here():
             await anyio.lowlevel.checkpoint_if_cancelled()  # the line of a cancelled caller is not written
             # nothing has run since the caller's last step, unless it was cancelled
-            if self.write_now(delivery.line):
+            try:
+                is_written = self.write_now(delivery.line)
+            except Exception as exc:  # noqa: BLE001 - it raises what `write()` may raise
+                self.note_failure(exc, delivery)
+                is_written = False
+            if is_written:
                 delivery.settle(None)
                 await anyio.lowlevel.checkpoint()
                 return
@@ -384,7 +389,7 @@ class LineWriter:
                         refuse_stray(exc)
                         raise
                 except Exception as exc:  # noqa: BLE001 - a transport of another library may raise anything; it is translated here
-                    self._note_failure(exc, first)
+                    self.note_failure(exc, first)
                 else:
                     self._settle_written()
                 self._in_flight = []
@@ -392,7 +397,7 @@ class LineWriter:
         finally:
             self.stop(TransportClosed("the conversation is closed"))
 
-    def _note_failure(self, exc: Exception, first: Delivery) -> None:
+    def note_failure(self, exc: Exception, first: Delivery) -> None:
         """Note what the transport raised for `first`, a line or the end of the input. The first failure counts, whatever ends next."""
         error = translated(exc, "the transport could not end its input" if first.line is None else "the transport could not write")
         self._end.note(error)

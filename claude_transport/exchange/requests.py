@@ -111,8 +111,11 @@ class PendingRequests(Generic[K]):
     def post(self, request: PendingRequest[K]) -> None:
         """Write a registered request. When that fails, the request fails with the reason that reading finds, if it finds one."""
         lines, delivery = self._lines, request.delivery
-        if lines.write_now is not None and delivery.line is not None and lines.write_now(delivery.line):
-            return  # usual: the writing task, and its wake-up, are left out
+        try:
+            if lines.write_now is not None and delivery.line is not None and lines.write_now(delivery.line):
+                return  # usual: the writing task, and its wake-up, are left out
+        except Exception as exc:  # noqa: BLE001 - it raises what `write()` may raise
+            lines.note_failure(exc, delivery)
 
         def fail(error: ClaudeTransportError) -> None:
             if self._end.ended.is_set() or isinstance(error, InputClosed) or not tells_of_the_end(error):
