@@ -5,7 +5,7 @@ The spans are made in `spans`, which imports OpenTelemetry and is loaded only wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -84,6 +84,7 @@ class TracingTransport(ObservingWrapper):
         self._spans: SessionSpans | None = None
         self._other: Any = None  # the same as `_spans`, once the lines have told that they are those of another agent
         self._agents = AgentFinder()
+        self._global_provider: tuple[Callable[[], object], tuple[type, ...]]  # what returns it, and the classes that make no spans
         try:
             from opentelemetry import trace
         except ImportError:
@@ -91,6 +92,7 @@ class TracingTransport(ObservingWrapper):
         from claude_transport.wrappers.spans import SessionSpans, SpanContent
 
         said = SpanContent(redactor=redactor or redactor_for(transport), limit=max_content_chars) if content else None
+        self._global_provider = (trace.get_tracer_provider, (trace.ProxyTracerProvider, trace.NoOpTracerProvider))
         self._tracer = trace.get_tracer(_SCOPE, tracer_provider=tracer_provider)
         self._content = said
         self._spans = SessionSpans(self._tracer, content=said)
@@ -98,11 +100,23 @@ class TracingTransport(ObservingWrapper):
     @property
     def is_idle(self) -> bool:
         """True while there is no OpenTelemetry SDK that would get the spans. Then no spans are made, and reading costs nothing extra."""
-        return self._spans is None or (self._provider is None and _is_unconfigured())
+        if self._spans is None or self._provider is not None:
+            return self._spans is None
+        provider, unconfigured = self._global_provider
+        return isinstance(provider(), unconfigured)
 
     def pass_at_once(self, inner: AtOnce) -> AtOnce | None:
         """Have lines written without waiting while no spans are made."""
-        return self.pass_while_idle(inner)
+        if self._spans is None:
+            return inner
+        if self._provider is not None:
+            return None
+        provider, unconfigured = self._global_provider
+
+        def write(line: bytes) -> bool:  # `is_idle` without its calls: an idle wrapper adds two functions to a prompt
+            return isinstance(provider(), unconfigured) and inner.write(line)
+
+        return AtOnce(connect=bool, write=write, end_input=bool, close=bool)
 
     async def connect(self) -> None:
         """Connect the wrapped transport, after telling it the trace of the current span, so that the CLI's spans go below that span.
@@ -127,9 +141,10 @@ class TracingTransport(ObservingWrapper):
         self._attached = self._traced(client)
         terms = super().attach(self._attached)
         on_prompt = terms.on_prompt
+        given, (provider, unconfigured) = self._provider, self._global_provider
 
         def remember(uuid: str) -> None:
-            if not self.is_idle:
+            if given is not None or not isinstance(provider(), unconfigured):
                 self._tell(self._remember, uuid)
             if on_prompt is not None:
                 on_prompt(uuid)
@@ -209,13 +224,6 @@ def _inject(fields: dict[str, str]) -> None:
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     TraceContextTextMapPropagator().inject(fields)
-
-
-def _is_unconfigured() -> bool:
-    """Return whether the global tracer provider is that of the API alone, which makes no spans."""
-    from opentelemetry import trace
-
-    return isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider | trace.NoOpTracerProvider)
 
 
 def _current_context() -> Context | None:

@@ -194,6 +194,12 @@ async def test_an_idle_wrapper_adds_two_functions_to_a_prompt_and_no_coroutine(c
     assert two.calls.total() - one.calls.total() <= 2, [*(two.calls - one.calls)]
 
 
+async def test_tracing_without_an_sdk_adds_two_functions_and_no_coroutine(counter: Any) -> None:
+    bare, traced = [(await counter.count_paths(around))["send()"] for around in (None, ct.TracingTransport)]
+    assert traced.coroutines == bare.coroutines
+    assert traced.calls.total() - bare.calls.total() <= 2, [*(traced.calls - bare.calls)]
+
+
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_a_process_that_never_ran_trio_before_passes_no_more(backend: str) -> None:
     script = [sys.executable, str(ROOT / "benchmarks" / "count_path.py"), "--backend", backend]
