@@ -240,8 +240,47 @@ def test_the_recorder_leaves_the_processors_to_what_it_records(tmp_path: Path) -
                 break
         assert select.select([], [copies], [], PATIENCE)[1], "the recorder reads, and so it has done what it does first"
         assert Path(f"/proc/{process.pid}/autogroup").read_text("utf-8").split()[-1] == "19"
-        assert os.getpriority(os.PRIO_PROCESS, process.pid) == 19
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) == 10
         process.kill()
+
+
+TEE = """
+import os, sys
+from claude_transport.testing.stand_in.tee import Tee
+tape, patience, *recorder = sys.argv[1:]
+descriptor = os.open(tape, os.O_RDWR | os.O_CREAT)
+running = Tee(["/bin/true"], descriptor, path=tape, recorder=recorder, passes_input=False, patience=float(patience))
+running.finish(running.run())
+"""
+SLOW = """
+import os, select, sys
+AUTOGROUP = "/proc/self/autogroup"
+if os.path.exists(AUTOGROUP):
+    with open(AUTOGROUP, "w") as file:
+        file.write("19")
+sys.stdin.buffer.read()
+for _ in range(20):
+    select.select([], [], [], 0.1)
+    os.write(3, b"x")
+niceness = open(AUTOGROUP).read().split()[-1] if os.path.exists(AUTOGROUP) else "0"
+os.write(3, niceness.encode())
+if sys.argv[1] == "ends":
+    os.write(1, b"\\0")
+else:  # until the tee has ended
+    gone = select.poll()
+    gone.register(1, 0)
+    gone.poll()
+"""
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_slow_recorder_has_all_the_time_that_it_needs_and_one_that_does_nothing_has_not(tmp_path: Path, ends: bool) -> None:
+    """Beside a busy machine it needs long: it gets its share of the processors back once claude has ended, and time while it writes."""
+    tape = tmp_path / "tape.ndjson"
+    slow = [sys.executable, "-c", SLOW, "ends" if ends else "hangs"]
+    ran = subprocess.run([sys.executable, "-c", TEE, str(tape), "1", *slow], capture_output=True, timeout=PATIENCE, check=True)
+    assert tape.read_bytes() == b"x" * 20 + b"0"  # that took twice the patience
+    assert (b"takes too long" in ran.stderr) is not ends
 
 
 def test_what_a_host_does_after_the_end_of_claude_is_on_no_tape_and_in_no_other_file(

@@ -287,7 +287,7 @@ async def test_one_that_does_not_answer_leaves_time_for_the_next(options: dict[s
     before = anyio.current_time()
     async with failover(silent, answering, **options) as transport:
         assert transport.info.address == "b"
-        assert anyio.current_time() - before == seconds
+        assert round(anyio.current_time() - before, 6) == seconds
         assert silent.calls == ["connect", "close"]
 
 
@@ -298,7 +298,7 @@ async def test_one_that_cannot_be_closed_holds_the_next_one_up_for_half_a_minute
     before = anyio.current_time()
     async with failover(stuck, answering) as transport:
         assert transport.info.address == "b"
-        assert anyio.current_time() - before == 30
+        assert round(anyio.current_time() - before, 6) == 30
 
 
 @virtual_time
@@ -329,7 +329,7 @@ async def test_the_next_place_of_a_lost_session_has_the_same_time() -> None:
     await lost.connect()
     before = anyio.current_time()
     async with await lost.reconnect() as going_on:
-        assert (going_on.info.address, anyio.current_time() - before) == ("a2", 4)
+        assert (going_on.info.address, round(anyio.current_time() - before, 6)) == ("a2", 4)
 
 
 @virtual_time

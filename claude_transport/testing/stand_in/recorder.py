@@ -32,7 +32,8 @@ _READ_BYTES: Final = 2**20
 _F_GETPIPE_SZ: Final = 1032
 _SMALL_PIPE_BYTES: Final = 2**14  # the pipes of macOS
 _PAUSE: Final = 0.1  # seconds between two batches: to be woken for each line would delay that line where processors are few
-_NICENESS: Final = 19
+_NICENESS: Final = 10  # of the process, which it cannot take back: a tenth of what another gets, and enough to end
+_NICENESS_OF_SESSION: Final = 19  # until claude has ended; then the tee takes it back
 _GRACE: Final = 2.0  # seconds between SIGTERM and SIGKILL
 _DIRECTIONS: Final[dict[str, Direction]] = {"i": "in", "o": "out", "e": "err"}
 
@@ -265,7 +266,7 @@ def _step_back() -> None:
     with contextlib.suppress(OSError):
         niceness = os.open("/proc/self/autogroup", os.O_WRONLY)
         try:
-            os.write(niceness, str(_NICENESS).encode())
+            os.write(niceness, str(_NICENESS_OF_SESSION).encode())
         finally:
             os.close(niceness)
 

@@ -40,7 +40,7 @@ _PIPE_BYTES = 2**20
 _MOST_PIPES = 32  # that keep a flood. The system gives a user the pages of twice as many; after that its pipes are tiny
 _F_SETPIPE_SZ = 1031
 _MOST_WAITING = 64 * 2**20  # bytes of copies that wait for the recorder; then the streams wait, too
-_PATIENCE = 10.0  # seconds for a recorder that takes nothing, and for its end; then the tape is given up
+_PATIENCE = 10.0  # seconds for a recorder that takes and writes nothing; then the tape is given up
 _DRAIN = 1.0  # seconds without output after the end of claude: a process that it has left holds the stream open
 _GRACE = 2.0  # seconds between SIGTERM and SIGKILL for a claude whose host is gone
 _IGNORED_BY_PYTHON = ("SIGPIPE", "SIGXFSZ")
@@ -346,13 +346,49 @@ class Stream:
         self.is_writing = False
 
 
+class Progress:
+    """Watches whether the recorder still works after claude has ended, and gives it its share of the processors back."""
+
+    def __init__(self, recorder: int, tape: str, *, patience: float) -> None:
+        self._autogroup: str = f"/proc/{recorder}/autogroup"
+        self._tape = tape
+        self._size = -1
+        self._patience = patience
+        self._since = time.monotonic()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing was taken or written for as long as the patience lasts."""
+        return time.monotonic() - self._since > self._patience
+
+    def note(self) -> None:
+        """Begin to count anew: the recorder has taken something."""
+        self._since = time.monotonic()
+
+    def look(self) -> float:
+        """Give the recorder its share back, note what it has written, and return how many seconds to wait before the next look."""
+        _give_back_its_share(self._autogroup)
+        try:
+            size = os.stat(self._tape).st_size  # noqa: PTH116 - as above
+        except OSError:
+            size = self._size
+        if size != self._size:
+            self._size = size
+            self.note()
+        return 0.1
+
+
 class Tee:
     """The running claude, its streams, and the recorder."""
 
-    def __init__(self, argv: list[str], tape: int, *, path: str, recorder: list[str], passes_input: bool) -> None:
+    def __init__(
+        self, argv: list[str], tape: int, *, path: str, recorder: list[str], passes_input: bool, patience: float = _PATIENCE
+    ) -> None:
         import signal
 
         self._signal = signal
+        self._path = path
+        self._patience_at_the_end = patience
         self._status: int | None = None
         self._told_to_end: float | None = None
         self._shares_group = not passes_input  # the terminal is read by its foreground group only, and signals all of that group
@@ -384,9 +420,9 @@ class Tee:
         dup = os.POSIX_SPAWN_DUP2
         actions = [(dup, frames_in, 0), (dup, report_out, 1), (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0), (dup, tape, 3)]
         try:  # in a session of its own: a signal to the host's group must not end it before its work is done
-            os.posix_spawn(command[0], command, os.environ, file_actions=actions, setsid=True)
+            self._recorder = os.posix_spawn(command[0], command, os.environ, file_actions=actions, setsid=True)
         except NotImplementedError:  # an old system: the recorder does it itself, a little later
-            os.posix_spawn(command[0], command, os.environ, file_actions=actions)
+            self._recorder = os.posix_spawn(command[0], command, os.environ, file_actions=actions)
         os.close(report_out)
         os.close(frames_in)
         _widen(frames_out)
@@ -479,16 +515,19 @@ class Tee:
         code = os.waitstatus_to_exitcode(status)
         self.copies.put("x", str(code).encode())
         _let_go(1)  # the host sees the end of the output at once
+        progress = Progress(self._recorder, self._path, patience=self._patience_at_the_end)
         while self.copies.is_behind and not self.copies.is_lost:
-            if not select.select([], [self.copies.fileno()], [], _PATIENCE)[1]:
+            if select.select([], [self.copies.fileno()], [], progress.look())[1]:
+                progress.note()
+            elif progress.has_ended:
                 self.copies.lose("its recorder takes nothing")
             self.copies.flush()
         self.copies.close()
-        deadline = time.monotonic() + (0 if self.copies.is_lost else _PATIENCE)
         said, has_ended = b"", False
-        while not has_ended and (left := deadline - time.monotonic()) > 0 and select.select([self._report], [], [], left)[0]:
-            data = os.read(self._report, 4096)
-            said, has_ended = said + data, not data
+        while not has_ended and not self.copies.is_lost and not progress.has_ended:
+            if select.select([self._report], [], [], progress.look())[0]:
+                data = os.read(self._report, 4096)
+                said, has_ended = said + data, not data
         if not said.endswith(DONE) and not self.copies.is_lost:
             self.copies.lose("its recorder has ended" if has_ended else "its recorder takes too long")
         try:
@@ -509,6 +548,21 @@ class Tee:
             self._signal.pthread_sigmask(self._signal.SIG_UNBLOCK, [-code])
             code = 128 - code
         os._exit(code)
+
+
+def _give_back_its_share(autogroup: str) -> None:
+    """Undo what the recorder does at its start. It may do that late, and the system allows few changes a second: look again later."""
+    try:
+        descriptor = os.open(autogroup, os.O_RDWR)
+    except OSError:  # another system, or the recorder has ended
+        return
+    try:
+        if not os.read(descriptor, 100).endswith(b" 0\n"):
+            os.write(descriptor, b"0")
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
 
 
 def read_into(descriptor: int, room: memoryview) -> int:
