@@ -53,6 +53,7 @@ WORDS: Mapping[str, str] = {
     "backoff": "delays",
     "launch": "what would be run",
     "protocol": "lines, messages, decisions",
+    "redis": "a server, for all",
     "platform": "Windows, and locks",
     "text": "of others: one line, no secrets",
     "link": "outlives its connections",

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from claude_transport.errors import CLIConnectionError, ConfigurationError
 from claude_transport.loggers import logger_for
+from claude_transport.redis.client import RedisAddress
 from claude_transport.session_store import (
     SessionKey,
     SessionListSubkeysKey,
@@ -20,7 +21,6 @@ from claude_transport.session_store import (
     SessionStoreListEntry,
     SessionSummaryEntry,
 )
-from claude_transport.sessions.redis_client import RedisAddress
 from claude_transport.sessions.store_entries import LONGEST_CLAIM, decode_entries, decode_summary, encode_entry, encode_summary, uuid_of
 from claude_transport.sessions.store_keys import checked_key, checked_name, shown_place
 from claude_transport.sessions.summaries import fold_session_summary

@@ -14,8 +14,8 @@ import pytest
 from redis_server import redis_server
 
 from claude_transport import sessions
+from claude_transport.redis.client import RedisAddress
 from claude_transport.sessions import fold_session_summary
-from claude_transport.sessions.redis_client import RedisAddress
 from claude_transport.sessions.store_entries import encode_entry
 
 SID = "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"

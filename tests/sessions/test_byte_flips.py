@@ -20,9 +20,9 @@ from redis_server import redis_server
 from sniffio import current_async_library
 
 from claude_transport import errors, sessions
+from claude_transport.redis.client import RedisAddress
 from claude_transport.session_store import SessionKey
 from claude_transport.sessions import fold_session_summary
-from claude_transport.sessions.redis_client import RedisAddress
 
 PROJECTS = ("-srv-one", "-srv-two")
 SIDS = [f"{number}aaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee" for number in range(2)]

@@ -17,7 +17,7 @@ from redis_server import RedisServer
 from virtual_time import jumping
 
 from claude_transport import errors, sessions
-from claude_transport.sessions.redis_client import RedisAddress
+from claude_transport.redis.client import RedisAddress
 
 KEY: Any = {"project_key": "project", "session_id": "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"}
 ENTRIES: Any = [{"type": "user", "uuid": "1"}]
