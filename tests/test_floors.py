@@ -106,9 +106,12 @@ NEIGHBOURS: Mapping[str, str] = {
     "bridge → gateway": "a listening socket, private from its first instant, is made in one place",
     "testing → fleet": "the kit holds what a worker serves to the same contract as every other medium",
 }
-FORBIDDEN_EVERYWHERE = {"claude_agent_sdk": "the official SDK is a peer to interoperate with, never a dependency"}
+FORBIDDEN_EVERYWHERE = {
+    "claude_agent_sdk": "the official SDK is a peer to interoperate with, never a dependency",
+    "coredis": "one module connects to Redis, for fleets and session stores",
+}
 # Where it is known all the same, but only inside functions and to type checkers: importing the module does not import it.
-KNOWN_LAZILY = {"claude_agent_sdk": "claude_transport.interop.agent_sdk"}
+KNOWN_LAZILY = {"claude_agent_sdk": "claude_transport.interop.agent_sdk", "coredis": "claude_transport.redis.client"}
 FORBIDDEN_NAMES = frozenset({"utils", "util", "helpers", "helper", "common", "types", "_internal", "misc"})
 
 # What an installation starts without an import from another module: the console script and the pytest plugin.
@@ -155,7 +158,6 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "sessions.file_store": "Public behind its door; one store, which changes with how files are locked and repaired.",
     "sessions.from_store": "Public behind its door; the functions on stores.",
     "sessions.memory_store": "Public behind its door; one store, which changes with what is kept.",
-    "redis.client": "A server and a connection to it; it changes with coredis, and the store with what is kept.",
     "sessions.running": "Which process runs a session: it changes with the register of the CLI, not with what deleting does.",
     "wire.walk": "A value against a schema; it changes with the keywords, `check` with what lines belong together.",
     "fleet.observing": "The client's end over a broker; a session of this process never loads it.",
@@ -586,6 +588,8 @@ def test_a_module_without_a_floor_is_reported(tmp_path: Path) -> None:
         ("interop/agent_sdk.py", "import claude_agent_sdk", "claude_agent_sdk"),
         ("interop/other.py", "def later():\n    import claude_agent_sdk", "claude_agent_sdk"),
         ("app/main.py", "from claude_agent_sdk import query", "claude_agent_sdk"),
+        ("fleet/broker.py", "def later():\n    import coredis", "coredis"),
+        ("redis/client.py", "from coredis.exceptions import RedisError", "coredis.exceptions"),
     ],
 )
 def test_forbidden_knowledge_is_named_with_its_reason(tmp_path: Path, path: str, source: str, named: str) -> None:
@@ -596,8 +600,9 @@ def test_forbidden_knowledge_is_named_with_its_reason(tmp_path: Path, path: str,
 
 
 @pytest.mark.parametrize("guard", ["if TYPE_CHECKING:\n    ", "def later():\n    "])
-def test_the_official_sdk_may_be_known_where_it_is_bridged_to_but_not_imported_with_the_module(tmp_path: Path, guard: str) -> None:
-    house = build_house(tmp_path, {"interop/agent_sdk/adapting.py": f"{guard}import claude_agent_sdk"})
+def test_a_foreign_package_may_be_known_in_its_one_place_but_not_imported_with_the_module(tmp_path: Path, guard: str) -> None:
+    files = {"interop/agent_sdk/adapting.py": f"{guard}import claude_agent_sdk", "redis/client.py": f"{guard}import coredis"}
+    house = build_house(tmp_path, files)
     assert [*faults_of_knowledge(house)] == []
 
 

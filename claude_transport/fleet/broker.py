@@ -1,25 +1,20 @@
 """`Broker`: the connection to the Redis or Valkey server of a fleet, and `Carrier`, which carries out the calls of one end of a session.
 
-The client is that of coredis, which is imported inside functions. A lost connection is made again in the background; each call that it
-cuts raises `BrokerCut`. What a cut means for a session is decided in `claude_transport.fleet.messages`.
+A lost connection is made again in the background; each call that it cuts raises `BrokerCut`. What a cut means for a session is decided in
+`claude_transport.fleet.messages`. One connection, without fleets, is in `claude_transport.redis`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import hashlib
 import logging
 import re
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import anyio
 import anyio.lowlevel
-from anyio.abc import ByteStream
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from claude_transport.backoff import Backoff
 from claude_transport.errors import (
@@ -37,15 +32,22 @@ from claude_transport.fleet.scripts import APPEND, RENEW, SYNC, TAKE, FleetKeys
 from claude_transport.loggers import logger_for
 from claude_transport.loops.background import BackgroundTask
 from claude_transport.loops.current import Wakeup
-from claude_transport.streams.address import UNPRINTABLE, check_text
+from claude_transport.redis.address import RedisAddress
+from claude_transport.redis.client import (
+    COMMAND_TIMEOUT,
+    first_of,
+    is_answer,
+    is_of_server,
+    make_client,
+    require_coredis,
+    run_script,
+    subscription,
+)
 from claude_transport.text.printable import printable
 
 logger: logging.Logger = logger_for(__name__)
 
 DEFAULT_PREFIX: Final = "claude-fleet"
-
-CALL_TIMEOUT: Final = 5.0
-"""Seconds for one call of the broker. A broker that is silent for longer counts as lost."""
 
 READ_BLOCK: Final = 2.0
 """Seconds for which the broker holds a read that finds nothing."""
@@ -96,97 +98,19 @@ class BrokerAddress:
     """
 
     def __init__(self, url: str, *, ssl_context: ssl.SSLContext | None = None) -> None:
-        parts, port = _split(url)
-        query = dict(parse_qsl(parts.query))
-        self.prefix: str = query.pop("prefix", DEFAULT_PREFIX)
-        self.owner: str = query.pop("owner", "")
-        if query or parts.fragment:
-            raise ConfigurationError("the URL of a broker may have the parameters prefix and owner", option="url")
+        self.server: RedisAddress = RedisAddress.of(url, parameters=("prefix", "owner"), ssl_context=ssl_context)
+        self.prefix: str = self.server.parameters.get("prefix", DEFAULT_PREFIX)
+        self.owner: str = self.server.parameters.get("owner", "")
         if not _PREFIX.fullmatch(self.prefix):
             raise ConfigurationError("prefix may have up to 64 letters, digits and _ : . -", option="prefix")
         if self.owner and not _OWNER.fullmatch(self.owner):
             raise ConfigurationError("owner may have up to 32 letters, digits and _ -", option="owner")
-        database = parts.path.strip("/") or "0"
-        if not database.isdecimal() or len(database) > 5:
-            raise ConfigurationError("the path of the URL is the number of a database, such as /0", option="url")
-        if ssl_context is not None and parts.scheme != "rediss":
-            raise ConfigurationError("ssl_context needs rediss://", option="ssl_context")
-        try:
-            import coredis  # noqa: F401 - only whether it is there
-        except ImportError as exc:
-            raise ConfigurationError("a fleet needs the extra redis: pip install 'claude-transport[redis]'", option="url") from exc
-        self.host: str = parts.hostname or ""
-        self.port: int = port or 6379
-        self.database: int = int(database)
-        self._user = unquote(parts.username) if parts.username else None
-        self._password = unquote(parts.password) if parts.password else None
-        self._ssl_context = (ssl_context or ssl.create_default_context()) if parts.scheme == "rediss" else None
-        self._scheme = parts.scheme
+        require_coredis("a fleet")
 
     def __str__(self) -> str:
-        return f"{self._scheme}://{self.host}:{self.port}/{self.database}"
+        return str(self.server)
 
     __repr__ = __str__
-
-    def client(self) -> Any:
-        """Return a client of coredis, which is not connected yet."""
-        import coredis
-        from coredis.connection import TCPLocation
-        from coredis.pool import ConnectionPool
-        from coredis.retry import NoRetryPolicy
-
-        pool: Any = ConnectionPool(
-            connection_class=_tidy_connection(),
-            location=TCPLocation(self.host, self.port),
-            db=self.database,
-            username=self._user,
-            password=self._password,
-            ssl_context=self._ssl_context,
-            connect_timeout=CALL_TIMEOUT,
-        )
-        return coredis.Redis(connection_pool=pool, retry_policy=NoRetryPolicy())
-
-    def without_password(self, text: str) -> str:
-        """Return `text` without the password, which a client may repeat."""
-        return text.replace(self._password, "***") if self._password else text
-
-
-def _split(url: str) -> tuple[SplitResult, int | None]:
-    check_text(url, option="url")
-    if UNPRINTABLE.search(url):
-        raise ConfigurationError("the URL of a broker contains a blank or a control character", option="url")
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        raise ConfigurationError("the host or the port of the broker's URL cannot be read", option="url") from None
-    if parts.scheme not in ("redis", "rediss") or not parts.hostname:
-        raise ConfigurationError("the URL of a broker is redis://host:port/database, or rediss://… for TLS", option="url")
-    return parts, port
-
-
-@functools.cache
-def _tidy_connection() -> Any:
-    """Return a class of connections whose buffers are closed, also when they never got to a server, or their pool ended meanwhile."""
-    from coredis.connection import TCPConnection
-
-    class TidyConnection(TCPConnection):
-        async def _connect(self) -> ByteStream:
-            try:
-                return await super()._connect()
-            except BaseException:
-                self._close_buffers()
-                raise
-
-        def __del__(self) -> None:
-            self._close_buffers()
-
-        def _close_buffers(self) -> None:
-            for each in vars(self).values():
-                if isinstance(each, MemoryObjectReceiveStream | MemoryObjectSendStream):
-                    each.close()
-
-    return TidyConnection
 
 
 class Broker:
@@ -205,7 +129,6 @@ class Broker:
         self._dropped = Wakeup()
         self._task: BackgroundTask | None = None
         self._closing = False
-        self._shas: dict[str, str] = {}
 
     async def start(self, *, timeout: float) -> None:
         """Connect. Returns when the server has answered.
@@ -241,7 +164,7 @@ class Broker:
     def _error(self) -> CLIConnectionError:
         if isinstance(self._failure, CLIConnectionError):
             return self._failure
-        said = self.address.without_password(f"{type(self._failure).__name__}: {self._failure}") if self._failure else "no answer"
+        said = self.address.server.without_password(f"{type(self._failure).__name__}: {self._failure}") if self._failure else "no answer"
         if type(self._failure).__name__ == "AuthorizationError":
             denied = _DENIED.search(said)
             command = denied[1] if denied else "PING"
@@ -267,8 +190,8 @@ class Broker:
         retry = 0
         while not self._closing:
             try:
-                async with self.address.client() as client:
-                    with anyio.fail_after(CALL_TIMEOUT):
+                async with make_client(self.address.server, connect_timeout=COMMAND_TIMEOUT) as client:
+                    with anyio.fail_after(COMMAND_TIMEOUT):
                         self._refuse_mode(await client.hello())
                         await client.ping()  # a server that reads its file says so now
                     self._client, self._failure, retry = client, None, 0
@@ -317,52 +240,42 @@ class Broker:
             raise
         except Exception as exc:
             failure = first_of(exc)
-            if not _is_of_the_broker(failure):
+            if not is_of_server(failure):
                 raise
-            said = self.address.without_password(str(failure))
+            said = self.address.server.without_password(str(failure))
             name = type(failure).__name__
-            is_answer = name in _ANSWERS
-            if is_answer and not _is_transient(said):
+            keeps = name in _ANSWERS
+            if keeps and not _is_transient(said):
                 spoilt = name == "WrongTypeError" or (is_script and name == "ResponseError" and "NOPERM" not in said)
                 what = "holds something that no end of a fleet writes" if spoilt else "refused a call"
                 message = f"{self.address} {what}: {name}: {printable(said, at_most=300)}"
                 raise ProtocolError(message, code=MALFORMED if spoilt else "fleet.refused") from None
-            if not is_answer or said.startswith(("READONLY", "LOADING", "MASTERDOWN")):
+            if not keeps or said.startswith(("READONLY", "LOADING", "MASTERDOWN")):
                 self._drop(client)
-            cut = BrokerCut(f"{name}: {said}", refused=_is_answer(failure))
+            cut = BrokerCut(f"{name}: {said}", refused=is_answer(failure))
             logger.debug("%s: a call was cut: %s", self.address, cut)
             raise cut from None
 
-    async def script(self, text: str, keys: Sequence[str], args: Sequence[Any], *, timeout: float = CALL_TIMEOUT) -> list[Any]:
+    async def script(self, text: str, keys: Sequence[str], args: Sequence[Any], *, timeout: float = COMMAND_TIMEOUT) -> list[Any]:
         """Run a script. Returns its answer, a list that begins with a word.
 
         Raises:
             BrokerCut: the connection was lost, or the broker takes no writes now.
             ProtocolError: the broker refused it (`fleet.refused`), or a key holds what no end writes (`fleet.malformed`).
         """
-        sha = self._shas.get(text)
-        if sha is None:
-            sha = self._shas[text] = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
         async with self._using(timeout=timeout, is_script=True) as client:
-            try:
-                answer = await client.evalsha(sha, keys=keys, args=args)
-            except Exception as exc:
-                if type(first_of(exc)).__name__ != "NoScriptError":
-                    raise
-                answer = await client.eval(text, keys=keys, args=args)
+            answer = await run_script(client, text, keys, args)
         if not isinstance(answer, list) or not answer:
             raise ProtocolError("a script of the broker has given no list", code=MALFORMED)
         return answer
 
-    async def command(self, name: str, *args: Any, timeout: float = CALL_TIMEOUT, **options: Any) -> Any:
+    async def command(self, name: str, *args: Any, timeout: float = COMMAND_TIMEOUT, **options: Any) -> Any:
         """Call the method `name` of the client. Raises as `script()` does."""
         async with self._using(timeout=timeout) as client:
             return await getattr(client, name)(*args, **options)
 
     async def listen(self, channel: str, heard: Callable[[bytes], object]) -> None:
         """Call `heard` with each message of a channel, for ever. An empty message says that some may have been missed."""
-        from coredis.retry import NoRetryPolicy
-
         retry = 0
         while not self._closing:
             client = self._client
@@ -370,7 +283,7 @@ class Broker:
                 await self._changed.wait()
                 continue
             try:
-                async with client.pubsub(channels=[channel], retry_policy=NoRetryPolicy(), ignore_subscribe_messages=True) as messages:
+                async with subscription(client, channel) as messages:
                     heard(b"")
                     retry = 0
                     async for message in messages:
@@ -408,23 +321,8 @@ class Broker:
 
         Raises as `script()` does.
         """
-        found = await self.command("xread", dict(cursors), count=count, block=max(1, int(block * 1000)), timeout=block + CALL_TIMEOUT)
+        found = await self.command("xread", dict(cursors), count=count, block=max(1, int(block * 1000)), timeout=block + COMMAND_TIMEOUT)
         return streams_of(found)
-
-
-def _is_of_the_broker(failure: Exception) -> bool:
-    """Return whether an error came from the connection or the server, and not from a mistake in a program."""
-    from coredis.exceptions import RedisError
-
-    gone = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, OSError, RedisError)
-    return isinstance(failure, gone) or failure.__class__ is RuntimeError
-
-
-def _is_answer(failure: Exception) -> bool:
-    """Return whether the server has said this error, so that the call was not carried out."""
-    from coredis.exceptions import ResponseError
-
-    return isinstance(failure, ResponseError)
 
 
 def _is_transient(said: str) -> bool:
@@ -435,13 +333,6 @@ def _is_transient(said: str) -> bool:
 def _or_empty(value: int | None) -> int | str:
     """Return a number as a script gets it."""
     return "" if value is None else value
-
-
-def first_of(exc: BaseException) -> Exception:
-    """Return the first plain error of nested groups."""
-    while isinstance(exc, BaseExceptionGroup):
-        exc = exc.exceptions[0]
-    return exc if isinstance(exc, Exception) else RuntimeError(type(exc).__name__)
 
 
 class Carrier:

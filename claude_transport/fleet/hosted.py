@@ -16,7 +16,7 @@ import msgspec
 from claude_transport.agents.agent import HeldOptions
 from claude_transport.errors import ClaudeTransportError, ConnectionLost, ProcessError, ReplayGap, TransportClosed, TruncatedStream
 from claude_transport.fleet.answers import text_of
-from claude_transport.fleet.broker import Broker, BrokerCut, Carrier, first_of
+from claude_transport.fleet.broker import Broker, BrokerCut, Carrier
 from claude_transport.fleet.ends import WorkerEnd
 from claude_transport.fleet.messages import Arrival, Entry, Kind, Owner, SessionEnd
 from claude_transport.fleet.scripts import RELEASE
@@ -27,6 +27,7 @@ from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.loggers import logger_for
 from claude_transport.loops.current import Wakeup
 from claude_transport.protocol.framing import LineBlock
+from claude_transport.redis.client import first_of
 from claude_transport.text.printable import printable
 from claude_transport.transport import PouredBlocks, Storage, Transport
 from claude_transport.wrappers.redactor import redactor_for

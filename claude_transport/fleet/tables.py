@@ -19,6 +19,7 @@ from claude_transport.fleet.broker import Broker, BrokerCut
 from claude_transport.fleet.placement import MAX_WORKSPACE_BYTES, Node
 from claude_transport.fleet.scripts import ADMIT, MEND, FleetKeys
 from claude_transport.loggers import logger_for
+from claude_transport.redis.client import token
 
 logger: logging.Logger = logger_for(__name__)
 
@@ -89,10 +90,8 @@ class Tables:
 
     async def hold_off(self, session: str, *, now: float, left: float) -> None:
         """Leave a session that another worker has alone for a moment, or for as long as its lease has `left`."""
-        from coredis import PureToken
-
         until = {session: now + min(left, _HELD_PAUSE)}
-        await self._ask("zadd", self._keys.sessions, until, comparison=PureToken.GT)
+        await self._ask("zadd", self._keys.sessions, until, comparison=token("GT"))
 
     async def remove(self, session: str | bytes) -> None:
         """Take a session out of the queue."""
@@ -129,9 +128,7 @@ class Tables:
 
     async def end_read(self, node: str) -> None:
         """End the read of this worker that is under way: the next one has the streams of all its sessions."""
-        from coredis import PureToken
-
-        last: dict[str, Any] = {"trim_strategy": PureToken.MAXLEN, "trim_operator": PureToken.EQUAL, "threshold": 1}
+        last: dict[str, Any] = {"trim_strategy": token("MAXLEN"), "trim_operator": token("EQUAL"), "threshold": 1}
         try:
             await self._broker.command("xadd", self._keys.inbox(node), {"w": ""}, **last)
         except ProtocolError:  # another type, or it is full: this worker alone makes it
@@ -161,9 +158,7 @@ class Tables:
 
     async def waiting(self, now: float, *, count: int) -> tuple[list[str], bool]:
         """Return the first sessions whose lease is over, and whether there may be more behind what was taken out."""
-        from coredis import PureToken
-
-        rows = await self._ask("zrange", self._keys.sessions, "-inf", now, sortby=PureToken.BYSCORE, offset=0, count=count)
+        rows = await self._ask("zrange", self._keys.sessions, "-inf", now, sortby=token("BYSCORE"), offset=0, count=count)
         names = [name for row in rows if (name := session_name(row)) is not None]
         if len(names) < len(rows):
             self._warn_of(len(rows) - len(names))

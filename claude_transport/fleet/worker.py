@@ -36,7 +36,7 @@ from claude_transport.fleet.answers import (
     text_of,
     woken_about,
 )
-from claude_transport.fleet.broker import READ_BLOCK, Broker, BrokerAddress, BrokerCut, Carrier, first_of
+from claude_transport.fleet.broker import READ_BLOCK, Broker, BrokerAddress, BrokerCut, Carrier
 from claude_transport.fleet.ends import LEASE_SECONDS, Claimed, WorkerEnd
 from claude_transport.fleet.hosted import HostedSession, close_quietly, failed_end, release_session
 from claude_transport.fleet.messages import FLEET_VERSIONS, Owner, SessionEnd
@@ -55,6 +55,7 @@ from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.loggers import logger_for
 from claude_transport.loops.current import Wakeup
+from claude_transport.redis.client import first_of
 from claude_transport.streams.address import Address, check_text
 from claude_transport.text.printable import printable
 from claude_transport.transport import Client, SessionTerms, Transport, check_transport

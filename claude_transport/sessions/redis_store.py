@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
-from claude_transport.errors import CLIConnectionError, ConfigurationError
+import anyio
+import anyio.lowlevel
+
+from claude_transport.errors import CLIConnectionError
 from claude_transport.loggers import logger_for
-from claude_transport.redis.client import RedisAddress
+from claude_transport.redis.address import RedisAddress
+from claude_transport.redis.client import STORE_TIMEOUT, first_of, make_client, require_coredis, run_script
 from claude_transport.session_store import (
     SessionKey,
     SessionListSubkeysKey,
@@ -107,16 +110,38 @@ class RedisSessionStore(SessionStore):
 
     def __init__(self, url: str, *, prefix: str = "claude-sessions") -> None:
         self._address = RedisAddress.of(url)
-        if importlib.util.find_spec("coredis") is None:
-            raise ConfigurationError("RedisSessionStore needs the extra redis: pip install 'claude-transport[redis]'", option="url")
+        require_coredis("RedisSessionStore")
         self._prefix = prefix
 
     def __repr__(self) -> str:
         """Show the server, without its password."""
         return f"RedisSessionStore({str(self._address)!r})"
 
-    def _connected(self, project: str | None, session: str | None = None) -> contextlib.AbstractAsyncContextManager[Any]:
-        return self._address.connected(about=shown_place(project, session))
+    @contextlib.asynccontextmanager
+    async def _connected(self, project: str | None, session: str | None = None) -> AsyncIterator[Any]:
+        """Connect for one call, and yield a client of coredis. Errors name the server and the session.
+
+        Raises:
+            CLIConnectionError: the server cannot be reached, refused a command, or did not answer in time.
+        """
+        failure: Exception | None = None
+        place = f"{self._address}: {about}" if (about := shown_place(project, session)) else str(self._address)
+        patience = anyio.CancelScope(deadline=anyio.current_time() + STORE_TIMEOUT)
+        try:
+            with patience:
+                try:
+                    async with make_client(self._address, connect_timeout=STORE_TIMEOUT, max_connections=1) as client:
+                        yield client
+                except Exception:
+                    await anyio.lowlevel.checkpoint()  # coredis may put an error in place of a cancellation
+                    raise
+        except Exception as exc:  # noqa: BLE001 - a task group inside wraps each error in a group
+            failure = first_of(exc)
+        if failure is not None:
+            what = self._address.without_password(f"{place}: {type(failure).__name__}: {failure}")
+            raise CLIConnectionError(what, code="session_store.failed") from None
+        if patience.cancelled_caught:
+            raise CLIConnectionError(f"{place} did not answer in {STORE_TIMEOUT:g} s", code="session_store.failed")
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
         """Add `entries` to the end of a transcript, all or none. An entry whose `uuid` the transcript has already is left out."""
@@ -131,7 +156,7 @@ class RedisSessionStore(SessionStore):
         try:
             async with self._connected(project, session) as client:
                 arguments = [session, subpath or "", project, a_day, *(part for row in rows for part in row)]
-                mtime = int(await client.eval(_APPEND, keys=keys, args=arguments))
+                mtime = int(await run_script(client, _APPEND, keys=keys, args=arguments))
                 is_stored = True
                 if subpath is None:
                     await self._summarise(client, names, key, mtime)
@@ -151,7 +176,7 @@ class RedisSessionStore(SessionStore):
             data, count = await self._folded(client, names, key, before["data"], before["count"])
             now = encode_summary({"count": count, "mtime": max(mtime, before["mtime"]), "begun": _text(begun), "data": data})
             places = [names["summaries"], names["begun"]]
-            if begun is None or await client.eval(_SUMMARISE, keys=places, args=[session, now, begun, kept or b""]):
+            if begun is None or await run_script(client, _SUMMARISE, keys=places, args=[session, now, begun, kept or b""]):
                 return
 
     async def _folded(
@@ -206,14 +231,14 @@ class RedisSessionStore(SessionStore):
         names = self._names(project, session, subpath)
         async with self._connected(project, session) as client:
             if subpath is not None:
-                await client.eval(_DELETE_PART, keys=[names["entries"], names["uuids"], names["subkeys"]], args=[subpath])
+                await run_script(client, _DELETE_PART, keys=[names["entries"], names["uuids"], names["subkeys"]], args=[subpath])
                 return
             own = [names[each] for each in ("subkeys", "sessions", "summaries", "projects", "begun", "entries", "uuids")]
             for _ in range(_TRIES):
                 subkeys = list(await client.smembers(names["subkeys"]))
                 parts = [self._names(project, session, each) for each in map(_text, subkeys) if each is not None]
                 keys = [*own, *(part[each] for part in parts for each in ("entries", "uuids"))]
-                if await client.eval(_DELETE, keys=keys, args=[session, project, *subkeys]):
+                if await run_script(client, _DELETE, keys=keys, args=[session, project, *subkeys]):
                     return
         what = f"{self._address}: {shown_place(project, session)}: other hosts begin subagents of it while it is deleted"
         raise CLIConnectionError(what, code="session_store.failed")
@@ -231,13 +256,13 @@ class RedisSessionStore(SessionStore):
         names = self._names(project, session, None)
         async with self._connected(project, session) as client:
             milliseconds = max(1, int(min(seconds, LONGEST_CLAIM) * 1000))
-            return _text(await client.eval(_CLAIM, keys=[names["claim"]], args=[owner, milliseconds])) or ""
+            return _text(await run_script(client, _CLAIM, keys=[names["claim"]], args=[owner, milliseconds])) or ""
 
     async def release(self, key: SessionListSubkeysKey, *, owner: str) -> None:
         """Give a session back. Does nothing when `owner` does not have it."""
         project, session, _ = checked_key(key)
         async with self._connected(project, session) as client:
-            await client.eval(_RELEASE, keys=[self._names(project, session, None)["claim"]], args=[owner])
+            await run_script(client, _RELEASE, keys=[self._names(project, session, None)["claim"]], args=[owner])
 
     async def find_project(self, session_id: str) -> str | None:
         """Return the project key under which the session was last written; None when there is none."""

@@ -20,6 +20,8 @@ from virtual_time import jumping
 from claude_transport import errors
 from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
 from claude_transport.fleet.broker import Broker, BrokerAddress, BrokerCut
+from claude_transport.redis.address import RedisAddress
+from claude_transport.redis.client import make_client
 
 
 async def call(client: Any) -> None:
@@ -45,7 +47,7 @@ async def test_a_connection_that_is_cancelled_after_any_step_leaves_nothing_open
 
 async def test_a_client_that_ends_while_calls_connect_leaves_nothing_open(broker: BrokerServer) -> None:
     for steps in range(20):
-        client = BrokerAddress(broker.url).client()
+        client = make_client(RedisAddress.of(broker.url), connect_timeout=10)
         async with anyio.create_task_group() as tasks, client:
             await client.ping()
             for _ in range(3):

@@ -132,8 +132,8 @@ def test_the_urls_name_users_and_hosts_that_are_there(tmp_path: Path) -> None:
         user, _, _ = url.partition("://")[2].partition(":")
         assert f"user {user} on >REPLACE-" in USERS
         assert "password" not in str(BrokerAddress(url)).lower()
-    assert BrokerAddress(SECRET["broker"]).host == MANIFESTS["Service", "claude-broker"]["metadata"]["name"]
-    assert {BrokerAddress(url).host for url in in_compose} <= set(COMPOSE["services"])
+    assert BrokerAddress(SECRET["broker"]).server.host == MANIFESTS["Service", "claude-broker"]["metadata"]["name"]
+    assert {BrokerAddress(url).server.host for url in in_compose} <= set(COMPOSE["services"])
     path = tmp_path / "tokens"
     path.touch(mode=0o600)
     path.write_text(SECRET["tokens"])

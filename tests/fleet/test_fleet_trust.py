@@ -205,7 +205,8 @@ async def test_a_broker_behind_tls_is_verified(tmp_path: Path) -> None:
         with pytest.raises(errors.CLIConnectionError):
             await FleetTransport(url).connect()  # nothing here trusts this authority
         context = ssl.create_default_context(cafile=str(tmp_path / "ca"))
-        async with serving(FleetWorker(url, command=ECHO, ssl_context=context)), FleetTransport(url, ssl_context=context) as transport:
+        in_url = f"{url}?ssl_ca_certs={tmp_path / 'ca'}"
+        async with serving(FleetWorker(in_url, command=ECHO)), FleetTransport(url, ssl_context=context) as transport:
             await transport.write("{}")
             assert await read(transport.read_messages(), 1) == [{}]
 

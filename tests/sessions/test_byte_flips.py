@@ -20,7 +20,8 @@ from redis_server import redis_server
 from sniffio import current_async_library
 
 from claude_transport import errors, sessions
-from claude_transport.redis.client import RedisAddress
+from claude_transport.redis.address import RedisAddress
+from claude_transport.redis.client import make_client
 from claude_transport.session_store import SessionKey
 from claude_transport.sessions import fold_session_summary
 
@@ -179,7 +180,7 @@ async def spoilt_server(url: str, folder: Path) -> AsyncIterator[tuple[str, Call
     await fill(sessions.RedisSessionStore(url, prefix=original))
 
     async def spoil(at: random.Random) -> tuple[Any, Any]:
-        async with RedisAddress.of(url).connected() as client:
+        async with make_client(RedisAddress.of(url), connect_timeout=30) as client:
             for key in [key async for key in client.scan_iter(match="{" + prefix + "}*", count=1000)]:
                 await client.delete([key])
             keys = sorted([key async for key in client.scan_iter(match="{" + original + "}*", count=1000)])

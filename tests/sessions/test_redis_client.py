@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from redis_server import RedisServer
 from virtual_time import jumping
 
 from claude_transport import errors, sessions
-from claude_transport.redis.client import RedisAddress
+from claude_transport.redis.address import RedisAddress
 
 KEY: Any = {"project_key": "project", "session_id": "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"}
 ENTRIES: Any = [{"type": "user", "uuid": "1"}]
@@ -142,6 +142,7 @@ async def test_a_server_that_hangs_up_is_a_typed_error_and_leaves_nothing_open(k
         with pytest.raises(errors.CLIConnectionError) as caught:
             await store.append(KEY, ENTRIES)
         assert caught.value.code == "session_store.failed"
+        assert f"redis://127.0.0.1:{port}/0: session {KEY['session_id']} of project project: " in str(caught.value)
         assert "hunter2" not in str(caught.value)
         tasks.cancel_scope.cancel()
 
@@ -213,7 +214,7 @@ class Overtaken:
     async def smembers(self, _name: str) -> set[bytes]:
         return set()
 
-    async def eval(self, *_script: str, **_given: Any) -> int:
+    async def evalsha(self, *_script: str, **_given: Any) -> int:
         self.times += 1
         return 0
 
@@ -221,12 +222,7 @@ class Overtaken:
 async def test_a_delete_that_is_always_overtaken_gives_up_with_a_typed_error(monkeypatch: pytest.MonkeyPatch) -> None:
     client = Overtaken()
 
-    @asynccontextmanager
-    async def connected(_address: RedisAddress, *, about: str) -> AsyncIterator[Overtaken]:
-        assert about == f"session {KEY['session_id']} of project project"
-        yield client
-
-    monkeypatch.setattr(RedisAddress, "connected", connected)
+    monkeypatch.setattr("claude_transport.sessions.redis_store.make_client", lambda *_, **__: nullcontext(client))
     with pytest.raises(errors.CLIConnectionError, match="other hosts begin subagents of it while it is deleted") as caught:
         await sessions.RedisSessionStore("redis://127.0.0.1:1/0").delete(KEY)
     assert (caught.value.code, client.times) == ("session_store.failed", 10)
