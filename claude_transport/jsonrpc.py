@@ -11,11 +11,10 @@ import inspect
 import logging
 import math
 import os
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeAlias, TypeVar
+from typing import Any, Final, Self, TypeAlias, TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -47,6 +46,7 @@ from claude_transport.exchange.failures import (
     without_cancellation,
 )
 from claude_transport.exchange.incoming import Batches
+from claude_transport.exchange.mailbox import Mailbox
 from claude_transport.exchange.outgoing import MAX_WAITING_BYTES, Delivery, LineWriter
 from claude_transport.exchange.requests import VERDICT_GRACE, PendingRequests
 from claude_transport.loggers import logger_for
@@ -642,8 +642,8 @@ async def _raise(error: BaseException) -> None:
     raise error
 
 
-class _Inbox(Generic[T]):
-    """What the peer has said and its reader has not taken yet. The reader iterates over it.
+class _Inbox(Mailbox[tuple[T, int]]):
+    """What the peer has said and its reader has not taken yet, with the bytes of each. The reader iterates over it.
 
     Args:
         limit: items that are kept.
@@ -651,36 +651,40 @@ class _Inbox(Generic[T]):
     """
 
     def __init__(self, limit: int, *, is_read: bool) -> None:
+        super().__init__()
         self._limit = limit
-        self._waiting: deque[tuple[T, int]] = deque()
-        self._size = 0
-        self._arrival = Wakeup()
         self._room = Wakeup()
-        self._is_over = False
-        self._error: ClaudeTransportError | None = None
         self._reading = False
         self._lets_through = False
         self._unpaced = 0
         self.is_read: bool = is_read
         self.dropped: int = 0
 
+    @staticmethod
+    def cost_of(message: tuple[T, int]) -> int:
+        """Return the bytes of an item."""
+        return message[1]
+
+    @staticmethod
+    def most_cost_of(messages: Sequence[tuple[T, int]]) -> int:
+        """Return the bytes of these items."""
+        return sum(size for _, size in messages)
+
     def add(self, item: T, size: int) -> None:
         """Keep an item of `size` bytes. Drops the oldest ones when there is no room, and nothing reads."""
-        self._waiting.append((item, size))
-        self._size += size
-        while not self.is_read and len(self._waiting) > 1 and self._is_over_limits():
-            self._size -= self._waiting.popleft()[1]
+        self.append((item, size))
+        while not self.is_read and len(self) > 1 and self._is_over_limits():
+            self.take()
             self.dropped += 1
-        self._arrival.fire()
 
     def _is_over_limits(self) -> bool:
-        return len(self._waiting) > self._limit or self._size > MAX_WAITING_BYTES
+        return len(self) > self._limit or self.count() > MAX_WAITING_BYTES
 
     @property
     def _is_full(self) -> bool:
-        if not self.is_read or self._is_over:
+        if not self.is_read or self.has_ended:
             return False
-        return self._size > MAX_WAITING_BYTES if self._lets_through else self._is_over_limits()
+        return self.count() > MAX_WAITING_BYTES if self._lets_through else self._is_over_limits()
 
     def let_through(self, anyway: bool) -> None:
         """Say whether more is taken although the reader is behind."""
@@ -692,19 +696,15 @@ class _Inbox(Generic[T]):
         while self._is_full:
             await self._room.wait()
 
-    def end(self, error: ClaudeTransportError | None) -> None:
+    def end(self, error: ClaudeTransportError | None = None) -> None:
         """End the iteration after the last item, with `error` if there is one."""
-        self._is_over = True
-        self._error = error
-        self._arrival.fire()
+        super().end(error)
         self._room.fire()
 
-    def rest(self) -> list[T]:
+    def rest(self) -> Iterator[T]:
         """Take everything that is left."""
-        items = [item for item, _ in self._waiting]
-        self._waiting.clear()
-        self._size = 0
-        return items
+        while (taken := self.take()) is not None:
+            yield taken[0]
 
     def __aiter__(self) -> Self:
         return self
@@ -714,19 +714,17 @@ class _Inbox(Generic[T]):
             raise Busy("another task is already reading the notifications of this peer")
         self._reading = True
         try:
-            if self._unpaced >= _FAIRNESS or not self._waiting:
+            if self._unpaced >= _FAIRNESS or not (self.ready or self.runs):
                 self._unpaced = 0
                 await anyio.lowlevel.checkpoint()
             self._unpaced += 1
-            while not self._waiting:
-                if self._error is not None:
-                    raise raised_again(self._error)
-                if self._is_over:
+            while (taken := self.take()) is None:
+                if self.error is not None:
+                    raise raised_again(self.error)
+                if self.has_ended:
                     raise StopAsyncIteration
-                await self._arrival.wait()
-            item, size = self._waiting.popleft()
-            self._size -= size
+                await self.arrival.wait()
             self._room.fire()
-            return item
+            return taken[0]
         finally:
             self._reading = False

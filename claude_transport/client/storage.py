@@ -12,12 +12,12 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate, chain, islice, pairwise
 from typing import Final, Self
 
 from claude_transport.client.connection import Connection
 from claude_transport.errors import ClaudeTransportError, MissingResult
 from claude_transport.exchange.failures import raised_again
+from claude_transport.exchange.mailbox import MOST_IN_RUN, Mailbox
 from claude_transport.loggers import logger_for
 from claude_transport.loops.current import Flag, HostLoop, Wakeup
 from claude_transport.protocol.blocks import TextBlock, ToolResultBlock
@@ -54,9 +54,6 @@ _MOST_PER_LETTER: Final = 3
 """What a byte of a long text costs at most: once in the line, twice in the text."""
 _LONG_LINE: Final = 64 * 2**10
 """Bytes of a line from which on its texts are looked at."""
-
-_MOST_IN_RUN: Final = 512
-"""Messages in one run. Of the run that is being read, the cost of each message is kept."""
 
 _REMEMBERED_BYTES: Final = 1 << 20
 """Bytes of the last whole messages that are kept for `MissingResult.messages`, whether or not they are read."""
@@ -127,175 +124,37 @@ def _letters_in(content: object) -> int:
             return 0
 
 
-class _Run:
-    """Messages that follow each other in the conversation, the place of the first, and the cost of each once it was asked for."""
+class ClaudeMailbox(Mailbox[Message]):
+    """Messages of a conversation with Claude that wait for one reader."""
 
-    __slots__ = ("_costs", "first", "messages")
-
-    def __init__(self, first: int, messages: list[Message], costs: list[int] | None = None) -> None:
-        self.first = first
-        self.messages = messages
-        self._costs = costs
-
-    @property
-    def costs(self) -> list[int]:
-        """The cost of each message."""
-        if self._costs is None:
-            self._costs = list(map(cost_of, self.messages))
-        return self._costs
-
-
-class Mailbox:
-    """A queue of messages that wakes its reader once for each batch. It ends once, with an error or without.
-
-    Messages are kept in runs: work for every single message costs as much as decoding a small one. For the same reason, the cost of a
-    message is worked out only when it is asked for, of those that are still here, and kept.
-    """
-
-    def __init__(self, *, taken_upto: int = -1) -> None:
-        self.ready: list[Message] = []
-        """The next messages, the first one last: `ready.pop()` takes it, and `refill()` gets more. Always the same list."""
-        self.runs: deque[_Run] | tuple[()] = ()
-        """What comes after them."""
-        self.arrival: Wakeup = Wakeup()
-        """Fires when messages come, and at the end."""
-        self.has_ended: bool = False
-        """True once nothing more can come (a plain attribute, as the others: a reader looks at it for each message)."""
-        self.error: ClaudeTransportError | None = None
-        """What it ended with."""
-        self._ready_costs: list[int] | None = None  # of the first of `ready`, of the first two, …; when they are known
-        self._ready_upto = taken_upto  # the place of the last message of `ready`
-        self._ready_after = taken_upto  # the place before the first of them
-        self._taken_before = taken_upto  # the last that was taken before them: there may be a gap
-        self._counted = 0  # the first runs, whose cost was counted …
-        self._counted_cost = 0  # … and is this
-
-    def __len__(self) -> int:
-        return len(self.ready) + sum(len(run.messages) for run in self.runs)
-
-    @property
-    def cost(self) -> int:
-        """Bytes of memory that the messages here take, as `cost_of` estimates it. May be read from any thread."""
-        return sum([sum(run.costs) for run in list(self.runs)]) + sum(map(cost_of, list(self.ready)))
-
-    def count(self) -> int:
-        """Return the same as `cost`, in the thread of the event loop only. What was counted is not counted again."""
-        for run in islice(self.runs, self._counted, None):
-            self._counted_cost += sum(run.costs)
-        self._counted = len(self.runs)
-        if not self.ready:
-            return self._counted_cost
-        if self._ready_costs is None:
-            self._ready_costs = list(accumulate(map(cost_of, self.ready)))
-        return self._counted_cost + self._ready_costs[len(self.ready) - 1]
-
-    @property
-    def cost_at_most(self) -> int:
-        """The most that `cost` can be, without working out the cost of messages that were not counted yet."""
-        uncounted = sum([cost_at_most(run.messages) for run in islice(self.runs, self._counted, None)])
-        return self._counted_cost + uncounted + cost_at_most(self.ready)
-
-    @property
-    def taken_upto(self) -> int:
-        """The place of the last message that was taken. The next one may be far from it: what lies between may wait elsewhere."""
-        place = self._ready_upto - len(self.ready)
-        return self._taken_before if place == self._ready_after else place
+    partial = (StreamEvent,)
+    cost_of = staticmethod(cost_of)
+    most_cost_of = staticmethod(cost_at_most)
 
     def put(self, first: int, messages: list[Message]) -> None:
         """Add messages that follow each other, the first of them at the place `first`. Wakes the reader."""
-        if self.ready or self.runs or len(messages) > _MOST_IN_RUN:
-            for start in range(0, len(messages), _MOST_IN_RUN):
-                self._add(_Run(first + start, messages[start : start + _MOST_IN_RUN]))
-        else:
+        if self.ready or self.runs or len(messages) > MOST_IN_RUN:
+            for start in range(0, len(messages), MOST_IN_RUN):
+                self._add(first + start, messages[start : start + MOST_IN_RUN])
+        else:  # as `_fill()`, without its call
             self._taken_before, self._ready_costs = self._ready_upto, None
             self.ready.extend(reversed(messages))
             self._ready_after, self._ready_upto = first - 1, first + len(messages) - 1
         self.arrival.fire()
-
-    def _forget(self) -> None:
-        self.ready.clear()
-        self.runs = ()
-
-    def _add(self, run: _Run) -> None:
-        if not self.runs:
-            self.runs = deque()  # made when there is something to keep: most mailboxes never hold a run
-        self.runs.append(run)
 
     def put_letters(self, letters: Iterable[Letter]) -> None:
         """Add messages, in order, that need not follow each other in the conversation."""
         run: list[Message] = []
         first = 0
         for place, message in letters:
-            if run and (place != first + len(run) or len(run) == _MOST_IN_RUN):
-                self._add(_Run(first, run))
+            if run and (place != first + len(run) or len(run) == MOST_IN_RUN):
+                self._add(first, run)
                 run = []
             if not run:
                 first = place
             run.append(message)
         if run:
             self.put(first, run)
-
-    def end(self, error: ClaudeTransportError | None = None) -> None:
-        """Note that nothing more will come. What is here can still be taken."""
-        if not self.has_ended:
-            self.has_ended = True
-            self.error = error
-            self.arrival.fire()
-
-    def take(self) -> Message | None:
-        """Return the next message, or None when there is none at the moment."""
-        return self.ready.pop() if self.ready or self.refill() else None
-
-    def refill(self) -> bool:
-        """Move the next run to `ready`, which is empty. Return False when there is none."""
-        if not self.runs:
-            return False
-        run = self.runs.popleft()
-        if self._counted:
-            self._counted -= 1
-            self._counted_cost -= sum(run.costs)
-        self._taken_before, self._ready_costs = self._ready_upto, None
-        self.ready.extend(reversed(run.messages))
-        self._ready_after, self._ready_upto = run.first - 1, run.first + len(run.messages) - 1
-        return True
-
-    def peek(self) -> tuple[Letter, ...]:
-        """Return what is here, without taking it."""
-        letters = list(enumerate(reversed(self.ready), self._ready_upto - len(self.ready) + 1))
-        for run in self.runs:
-            letters += enumerate(run.messages, run.first)
-        return tuple(letters)
-
-    def is_dry(self) -> bool:
-        """Return True while a reader would have to wait."""
-        return not (self.ready or self.runs or self.has_ended)
-
-    def shed(self, cost: int) -> tuple[int, int]:
-        """Give up messages of `cost` bytes: partial ones first, since they are repeated whole, then the oldest.
-
-        Returns how many messages were given up, and what they cost.
-        """
-        before, cost_before, taken_upto = len(self), self.count(), self.taken_upto
-        costs = self._ready_costs or []
-        ready = [after - before for before, after in pairwise((0, *costs[: len(self.ready)]))]
-        priced = zip(self.peek(), chain(reversed(ready), *(run.costs for run in self.runs)), strict=True)
-        kept = deque((letter, each) for letter, each in priced if type(letter[1]) is not StreamEvent)
-        left = sum([each for _, each in kept])
-        target = max(cost_before - cost, 0)
-        while kept and left > target:
-            left -= kept.popleft()[1]
-        self._forget()
-        self._ready_upto = self._ready_after = self._taken_before = taken_upto
-        self._ready_costs = None
-        for (place, message), each in kept:
-            last = self.runs[-1] if self.runs else None
-            if last is None or len(last.messages) == _MOST_IN_RUN or place != last.first + len(last.messages):
-                self._add(_Run(place, [message], [each]))
-            else:
-                last.messages.append(message)
-                last.costs.append(each)
-        self._counted, self._counted_cost = len(self.runs), left
-        return before - len(kept), cost_before - left
 
 
 class RecentMessages:
@@ -353,7 +212,7 @@ class Turn:
         self._settled = Flag()
         self.recent: RecentMessages = RecentMessages()
         """The last whole messages, for `MissingResult.messages`; filled by the storage."""
-        self.mailbox: Mailbox = Mailbox()
+        self.mailbox: ClaudeMailbox = ClaudeMailbox()
         """The messages that wait for the reader of this turn; filled by the storage."""
         self._ready = self.mailbox.ready
 
@@ -459,7 +318,7 @@ class Storage:
         self._connection = connection
         self._max_buffered_bytes = max_buffered_bytes
         self._turns: weakref.WeakValueDictionary[str, Turn] | dict[str, Turn] = {}  # made with the first turn
-        self._inbox = Mailbox()
+        self._inbox = ClaudeMailbox()
         self._subscribers = 0
         self._sequence = 0
         self._cost_at_most = 0  # of what is stored, if nothing was taken since it was last counted
@@ -536,7 +395,7 @@ class Storage:
 
     # All messages
 
-    def subscribe(self) -> Mailbox:
+    def subscribe(self) -> ClaudeMailbox:
         """Return the inbox, which gets everything from now on. What waits in the turns is copied into it, in its place."""
         self.check_reader()
         self._subscribers += 1
@@ -546,7 +405,7 @@ class Storage:
             for turn in self._turns.values():
                 # what an earlier reader of all messages has taken may still wait for the reader of its turn
                 waiting.update(letter for letter in turn.mailbox.peek() if letter[0] > old.taken_upto)
-            self._inbox = Mailbox(taken_upto=old.taken_upto)
+            self._inbox = ClaudeMailbox(taken_upto=old.taken_upto)
             self._inbox.put_letters(sorted(waiting.items()))
             self._cost_at_most = self._count()
             if old.has_ended:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections import deque
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Final
 
 from claude_transport.codex.messages import AgentMessageDelta, CodexNotification, CommandOutputDelta, TurnCompleted, TurnStarted
 from claude_transport.errors import ClaudeTransportError
+from claude_transport.exchange.mailbox import Mailbox
 from claude_transport.loggers import logger_for
 from claude_transport.loops.current import Flag, Wakeup
 
@@ -31,56 +31,24 @@ def turn_of(message: CodexNotification) -> str:
     return message.turn.id if isinstance(message, TurnStarted | TurnCompleted) else message.turn_id
 
 
-class Mailbox:
-    """Messages that wait for one reader. It ends once, with an error or without."""
+def _cost_of(message: CodexNotification) -> int:
+    return _BESIDE + _PER_BYTE * len(message.raw)
 
-    __slots__ = ("__weakref__", "_waiting", "arrival", "error", "has_ended", "size")
 
-    def __init__(self) -> None:
-        self._waiting: deque[tuple[int, CodexNotification]] = deque()
-        self.size: int = 0
-        self.arrival: Wakeup = Wakeup()
-        self.has_ended: bool = False
-        self.error: ClaudeTransportError | None = None
+class CodexMailbox(Mailbox[CodexNotification]):
+    """Messages of Codex that wait for one reader."""
 
-    def put(self, message: CodexNotification, size: int) -> None:
-        self._waiting.append((size, message))
-        self.size += size
-        self.arrival.fire()
+    partial = (AgentMessageDelta, CommandOutputDelta)
+    cost_of = staticmethod(_cost_of)
 
-    def end(self, error: ClaudeTransportError | None) -> None:
-        if not self.has_ended:
-            self.has_ended, self.error = True, error
-            self.arrival.fire()
-
-    def take(self) -> CodexNotification | None:
-        if not self._waiting:
-            return None
-        size, message = self._waiting.popleft()
-        self.size -= size
-        return message
+    @staticmethod
+    def most_cost_of(messages: Sequence[CodexNotification]) -> int:
+        """Return what these messages cost together."""
+        return sum(map(_cost_of, messages))
 
     def keep_turn(self, turn_id: str) -> None:
         """Forget the messages of other turns."""
-        self._waiting = deque(each for each in self._waiting if turn_of(each[1]) == turn_id)
-        self.size = sum(size for size, _ in self._waiting)
-
-    def trim(self, upto: int) -> None:
-        """Give up the oldest messages until at most `upto` bytes are left."""
-        while self.size > upto:
-            self.size -= self._waiting.popleft()[0]
-
-    def shed(self, upto: int) -> int:
-        """Give up messages until at most `upto` bytes are left: pieces first, which are repeated whole, then the oldest.
-
-        Returns how many.
-        """
-        before = len(self._waiting)
-        if self.size > upto:
-            self._waiting = deque(each for each in self._waiting if not isinstance(each[1], AgentMessageDelta | CommandOutputDelta))
-            self.size = sum(size for size, _ in self._waiting)
-        self.trim(upto)
-        return before - len(self._waiting)
+        self.keep(lambda message: turn_of(message) == turn_id)
 
 
 class MessageRouter:
@@ -92,25 +60,25 @@ class MessageRouter:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._boxes: weakref.WeakSet[Mailbox] = weakref.WeakSet()
+        self._boxes: weakref.WeakSet[CodexMailbox] = weakref.WeakSet()
         self._room = Wakeup()
-        self._early: Mailbox | None = Mailbox()
-        self._listeners: weakref.WeakSet[Mailbox] = weakref.WeakSet()
+        self._early: CodexMailbox | None = CodexMailbox()
+        self._listeners: weakref.WeakSet[CodexMailbox] = weakref.WeakSet()
         self._listens = False
         self._at_most = 0  # bytes that wait, if nothing was taken since they were last counted: counting costs more than a message
         self._needed = 0
         self._end: tuple[ClaudeTransportError | None] | None = None
         self.dropped: int = 0
 
-    def open(self) -> Mailbox:
+    def open(self) -> CodexMailbox:
         """Return a new mailbox. What waits in it counts while it is held."""
-        box = Mailbox()
+        box = CodexMailbox()
         self._boxes.add(box)
         return box
 
-    def listen(self) -> Mailbox:
+    def listen(self) -> CodexMailbox:
         """Return a mailbox that gets every message from now on; the first one also gets the last of those before."""
-        box, self._early = self._early or Mailbox(), None
+        box, self._early = CodexMailbox() if self._early is None else self._early, None
         self._boxes.add(box)
         self._listeners.add(box)
         self._listens = True
@@ -118,17 +86,17 @@ class MessageRouter:
             box.end(self._end[0])
         return box
 
-    def put(self, message: CodexNotification, turn_boxes: Iterable[Mailbox]) -> Awaitable[None] | None:
+    def put(self, message: CodexNotification, turn_boxes: Iterable[CodexMailbox]) -> Awaitable[None] | None:
         """Deliver a message. Returns what has to be awaited before more is read, when too much waits."""
-        size = _BESIDE + _PER_BYTE * len(message.raw)
+        cost = _cost_of(message)
         for box in turn_boxes:
-            box.put(message, size)
-            self._at_most += size
+            box.append(message)
+            self._at_most += cost
         for box in self._listeners if self._listens else ():
-            box.put(message, size)
-            self._at_most += size
+            box.append(message)
+            self._at_most += cost
         if self._early is not None:
-            self._early.put(message, size)
+            self._early.append(message)
             self._early.trim(_KEPT_BYTES)
         if not self._is_full():
             return None
@@ -143,7 +111,7 @@ class MessageRouter:
             box.end(error)
         self._room.fire()
 
-    async def next(self, box: Mailbox) -> CodexNotification | None:
+    async def next(self, box: CodexMailbox) -> CodexNotification | None:
         """Wait for the next message of a mailbox; None at its end. The end of the conversation ends the wait."""
         while (message := box.take()) is None:
             if box.has_ended:
@@ -165,11 +133,11 @@ class MessageRouter:
     @property
     def waiting_bytes(self) -> int:
         """Bytes of memory that the messages take which were not taken yet."""
-        return sum(box.size for box in self._boxes)
+        return sum(box.cost for box in self._boxes)
 
     def _is_full(self) -> bool:
         if self._at_most > self._limit:
-            self._at_most = self.waiting_bytes
+            self._at_most = sum(box.count() for box in self._boxes)
         return self._at_most > self._limit
 
     def _is_needed(self) -> bool:
@@ -180,7 +148,8 @@ class MessageRouter:
         if not self.dropped:
             logger.warning("messages of codex are not read: unread ones are given up (CodexSession.dropped_messages counts them)")
         for box in boxes:
-            self.dropped += box.shed(self._limit * 3 // 4 // len(boxes))
+            excess = box.count() - self._limit * 3 // 4 // len(boxes)
+            self.dropped += box.shed(excess)[0] if excess > 0 else 0
 
     async def _wait_for_room(self) -> None:
         while self._is_full() and self._end is None:

@@ -38,7 +38,7 @@ from claude_transport.codex.messages import (
     ThreadData,
     decode_message,
 )
-from claude_transport.codex.post import Mailbox, MessageRouter
+from claude_transport.codex.post import CodexMailbox, MessageRouter
 from claude_transport.errors import (
     ClaudeTransportError,
     ConfigurationError,
@@ -109,7 +109,7 @@ class CodexTurn:
     this one has the messages from there on. Messages are kept for as long as the handle is held.
     """
 
-    def __init__(self, record: TurnRecord, box: Mailbox, post: MessageRouter) -> None:
+    def __init__(self, record: TurnRecord, box: CodexMailbox, post: MessageRouter) -> None:
         self._record = record
         self._box = box
         self._post = post
@@ -177,7 +177,7 @@ class CodexTurn:
         """
         return _Pieces(self)
 
-    def deliver(self) -> Mailbox:
+    def deliver(self) -> CodexMailbox:
         """Return the mailbox of this handle. The session calls it; programs do not."""
         return self._box
 
@@ -571,7 +571,7 @@ class _Connection:
         )
         self._turns: dict[tuple[str, str], weakref.WeakSet[CodexTurn]] = {}
         self._given_up: weakref.WeakSet[TurnRecord] = weakref.WeakSet()  # turns whose API cannot be reached
-        self._expecting: dict[str, list[Mailbox]] = {}  # of prompts whose turn is not known yet, by thread
+        self._expecting: dict[str, list[CodexMailbox]] = {}  # of prompts whose turn is not known yet, by thread
         self._arrived: dict[RequestId, CodexMessage] = {}  # requests of Codex that are not worked on yet
         self._watch: BackgroundTask | None = None
         self._closing: BackgroundTask | None = None
@@ -728,7 +728,7 @@ class _Connection:
             if record is None:
                 self.conversation.give_up(thread_id)
 
-    def _open_turn(self, record: TurnRecord, box: Mailbox) -> CodexTurn:
+    def _open_turn(self, record: TurnRecord, box: CodexMailbox) -> CodexTurn:
         """Return a handle on a turn, which gets its messages from now on."""
         turn = CodexTurn(record, box, self.post)
         if record.result is not None:
@@ -880,7 +880,7 @@ class _Connection:
 
     async def _interrupt_all(self, running: Sequence[TurnRecord]) -> None:
         """Interrupt the running turns, and wait until they have ended, for a bounded time."""
-        handles = [self._open_turn(record, Mailbox()) for record in running]
+        handles = [self._open_turn(record, CodexMailbox()) for record in running]
         with self._step(self._interrupt_by):
             async with anyio.create_task_group() as tasks:
                 for turn in handles:

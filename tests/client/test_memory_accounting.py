@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from peers import soon
 
 from claude_transport import Query, ResultMessage, Transport
-from claude_transport.client import storage
-from claude_transport.client.storage import Mailbox, RecentMessages, cost_at_most, cost_of
+from claude_transport.client.storage import ClaudeMailbox, RecentMessages, cost_at_most, cost_of
 from claude_transport.protocol.codec import LineDecoder, decode_message
 from claude_transport.protocol.envelope import Message, encode_line
 from claude_transport.protocol.tape import Tape
@@ -190,7 +189,7 @@ async def test_messages_are_priced_once_and_only_when_they_are_not_read(reads: b
         priced += 1
         return cost_of(message)
 
-    monkeypatch.setattr(storage, "cost_of", counting)
+    monkeypatch.setattr(ClaudeMailbox, "cost_of", staticmethod(counting))
     transport = Hose(EVERYDAY["a piece of text"])
     async with Query(transport, max_buffered_bytes=8 * MB) as query:
         turn = await query.send("go")
@@ -244,7 +243,7 @@ def test_a_large_text_is_known_to_be_no_structure(said: str) -> None:
 
 
 def test_what_was_counted_is_not_counted_again_and_what_was_taken_no_more() -> None:
-    box = Mailbox()
+    box = ClaudeMailbox()
     messages = [decode_message(text("x" * number)) for number in range(2000)]
     for first in range(0, 2000, 100):
         box.put(first, messages[first : first + 100])

@@ -8,7 +8,7 @@ from peers import ForeignTransport
 
 from claude_transport import Message
 from claude_transport.client.connection import Connection
-from claude_transport.client.storage import AllMessages, Mailbox, Storage, cost_of
+from claude_transport.client.storage import AllMessages, ClaudeMailbox, Storage, cost_of
 from claude_transport.exchange.ending import TransportEnd
 from claude_transport.protocol.codec import LineDecoder
 from claude_transport.protocol.conversation import Conversation
@@ -107,7 +107,7 @@ def test_what_its_turn_left_unread_is_not_lost_by_a_message_between_turns() -> N
 
 
 def test_a_message_that_waits_has_not_been_taken_and_one_that_was_given_up_neither() -> None:
-    mailbox = Mailbox(taken_upto=2)
+    mailbox = ClaudeMailbox(taken_upto=2)
     message = message_of(7)
     mailbox.put(7, [message])
     upto = [mailbox.taken_upto]

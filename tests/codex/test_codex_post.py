@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from claude_transport.codex.messages import CodexNotification, decode_message
-from claude_transport.codex.post import Mailbox, MessageRouter
+from claude_transport.codex.post import CodexMailbox, MessageRouter
 from claude_transport.errors import ConnectionLost
 from claude_transport.loops.current import Flag
 
@@ -34,7 +34,7 @@ def cost(message: CodexNotification) -> int:
     return 600 + 4 * len(message.raw)
 
 
-def taken(box: Mailbox) -> list[CodexNotification]:
+def taken(box: CodexMailbox) -> list[CodexNotification]:
     found = []
     while (message := box.take()) is not None:
         found.append(message)
@@ -134,17 +134,17 @@ async def test_a_reader_that_comes_after_the_end_is_told_why_it_ended() -> None:
 
 
 async def test_a_mailbox_keeps_the_messages_of_its_turn_alone() -> None:
-    box = Mailbox()
+    box = CodexMailbox()
     mine, foreign = piece("1", turn="mine"), piece("2", turn="foreign")
     for message in (mine, foreign, mine):
-        box.put(message, cost(message))
+        box.append(message)
     box.keep_turn("mine")
-    assert box.size == 2 * cost(mine)
-    assert (taken(box), box.size) == ([mine, mine], 0)
+    assert box.count() == 2 * cost(mine)
+    assert (taken(box), box.count()) == ([mine, mine], 0)
 
 
 async def test_a_mailbox_ends_once() -> None:
-    box, error = Mailbox(), ConnectionLost("it is gone")
+    box, error = CodexMailbox(), ConnectionLost("it is gone")
     box.end(error)
     box.end(None)
     assert (box.has_ended, box.error) == (True, error)
