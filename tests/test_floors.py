@@ -118,55 +118,31 @@ FORBIDDEN_NAMES = frozenset({"utils", "util", "helpers", "helper", "common", "ty
 ENTRY_POINTS = frozenset({f"{PACKAGE}.app.main", f"{PACKAGE}.testing.plugin"})
 
 MAX_FUNCTION_LINES = 50  # without the docstring: explaining a contract must never be a reason to cut it short
-# Modules with one importer or none, and why each is a module all the same. An entry that is no longer needed fails the test.
+# Modules with one importer or none, and why each is a module all the same. An entry that is no longer needed fails the test. Left out is
+# what the test can see: modules that are public behind a door, loaded only when they are needed, or run in a process of their own.
 SINGLE_IMPORTERS: Mapping[str, str] = {
-    "app.doctor_broker": "What is found at a broker, which `doctor` loads only when one is named.",
-    "app.record_codex": "A conversation with Codex, which `record` loads only when it is asked for.",
-    "app.render_rich": "Output with `rich`, which is loaded only where it is installed and wanted.",
-    "app.wire_conversation": "The conversation with a claude, which `wire` loads only when it checks one.",
     "app.wording": "The program's words for arguments of the library, which change with these and not with how a failure is reported.",
-    "bridge.host": "The host's end of the bridge: public behind its door.",
     "bridge.stdio": "The CLI's end of the bridge: it runs in another process and must not import the host's end.",
-    "client.blocking": "The blocking twins of a conversation: public behind their door, and written from it.",
     "client.compatibility": "What older versions of the CLI cannot do; it changes with those versions.",
-    "client.tools": "Typed tools for servers in this process: public behind its door, and `Query` does not know it.",
     "client.held_prompts": "Prompts that wait are a machine of their own, and the connection is long enough.",
-    "client.lanes": "Messages by subagent: public behind its door, and `Query` does not know it.",
-    "codex.agent": "The registry loads it by its name.",
     "codex.fields": "What a server changes in the lines of its clients; it changes with the protocol of Codex.",
-    "codex.blocking": "The blocking twins of a session: public behind their door, and written from it.",
-    "completion.blocking": "A call that runs an event loop of its own: public behind its door, and `call` does not know it.",
     "codex.launch": "What would be run for Codex, which a session of Claude never loads.",
     "codex.post": "What waits for its readers, and its bound; it changes with how memory is counted.",
     "completion.api_path": "The path that imports `anthropic`, which the CLI path never loads.",
     "codex.translation": "Pure; it changes with the messages of the two agents, and `codex_path` with the session.",
-    "codex.calling": "The path that loads Codex, which a call to Claude never does.",
-    "fleet.transport": "Public behind its door; `open_transport` loads it by its name.",
     "fleet.hosted": "One session, from claim to end; it changes with the ends of a session, the worker with placement.",
     "gateway.pace": "How often clients may connect; the door changes with tokens and limits.",
-    "gateway.asgi": "Public behind its door; only programs with an ASGI server import it.",
     "gateway.link_session": "Sessions that outlive a connection; it changes with the link protocol.",
     "gateway.page_server": "A listener for pages alone, from the parts of a gateway's own; only a worker with a metrics port loads it.",
-    "codex.lanes": "What a tape of Codex says, loaded only for such a tape.",
     "inspection.live": "A timeline that goes on; it changes with the live page, and `timeline` with the lanes.",
-    "interop.agent_sdk.translation": "Options and callbacks of the official SDK: changes with the options; `adapting` with the transport.",
     "pool.aim": "How a ready session goes elsewhere; it changes with what the CLI keeps of a directory.",
-    "codex.pool": "Public behind its door; a pool of Claude never loads it.",
     "codex.turns": "The turns of Codex in bytes; it changes with that protocol.",
     "protocol.hook_address": "Which hook a scripted call is for; it changes with the matchers of the CLI, the mock with the contract.",
     "protocol.tape_lines": "How lines of a host are matched, in each dialect; it changes with those, the tape with its format.",
-    "sessions.file_store": "Public behind its door; one store, which changes with how files are locked and repaired.",
-    "sessions.from_store": "Public behind its door; the functions on stores.",
-    "sessions.memory_store": "Public behind its door; one store, which changes with what is kept.",
     "sessions.running": "Which process runs a session: it changes with the register of the CLI, not with what deleting does.",
     "wire.walk": "A value against a schema; it changes with the keywords, `check` with what lines belong together.",
-    "fleet.observing": "The client's end over a broker; a session of this process never loads it.",
-    "observing.remote": "The client's end over HTTP; a session of this process never loads it.",
-    "protocol.synthetic": "It changes with what a turn of the CLI looks like, and only wrappers that answer prompts load it.",
     "streams.http": "One request of HTTP on a stream; it changes with HTTP, and `observing` with the events.",
-    "streams.launched": "A remote process as a byte stream; `SubprocessTransport` chooses between it and a local one.",
     "loops.overlapped": "How sockets are waited for on one event loop of Windows, and loaded only there.",
-    "streams.windows": "How processes are watched and ended on Windows, which no other system loads.",
     "testing.conformance.checks.closing": "The clauses on one topic; the list of clauses imports each topic.",
     "testing.conformance.checks.connecting": "The clauses on one topic; the list of clauses imports each topic.",
     "testing.conformance.checks.declaring": "The clauses on one topic; the list of clauses imports each topic.",
@@ -178,22 +154,12 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "testing.conformance.link_peer": "The other end of a link, as a test plays it.",
     "testing.conformance.media": "Public: tests import the library's own media from it.",
     "testing.conformance.pytest_adapter": "Public: tests import it to make a pytest test of each clause.",
-    "testing.conformance.relay": "A relay process between two sockets, for tests that cut a connection.",
     "testing.conformance.socket_peer": "The other end of a socket, with its certificates.",
     "testing.conformance.sshd": "Starts a real ssh server for one medium.",
     "testing.fake_claude_process.control": "Answers to control requests; it changes with the control protocol.",
     "testing.fake_claude_process.tools": "A tool call, with its hooks and permission; it changes with them, and not with the other steps.",
-    "testing.fake_claude_process.session": "The main part of the fake; its script runs it in a process of its own.",
-    "testing.fake_codex_process.server": "The main part of the fake; its script runs it in a process of its own.",
     "testing.fake_codex_process.turns": "How steps are played; it changes with the steps.",
-    "testing.stand_in.recorder": "It runs by its path, in a process of its own beside the tee, which imports no package.",
-    "testing.tape_script": "How a tape is written as a test; it changes with the mocks, the command with the command line.",
-    "testing.store_conformance": "Public behind its door; the clauses of stores, which change with their contract.",
-    "transports.forwarding": "Public behind its door; no transport imports it.",
-    "transports.mirroring": "What a session with a store needs, and no other one loads.",
-    "transports.start_gate": "Public behind its door; no transport imports it.",
     "codex.metrics": "What lines of Codex count for, loaded only for them.",
-    "codex.spans": "OpenTelemetry spans of Codex, loaded only where they are wanted.",
     "wrappers.own_lines": "What a wrapper says by itself, which the bases of wrappers only offer; they are long enough.",
 }
 # A function that is longer, and the sentence that justifies it. An entry that is no longer needed fails the test.
@@ -276,10 +242,29 @@ def read_imports(module: Module, house: Mapping[str, Module]) -> Iterator[Import
 
 def lazy_nodes(tree: ast.Module) -> Iterator[ast.AST]:
     """Everything inside a function, or under `if TYPE_CHECKING:`: not run when the module is imported."""
+    yield from late_nodes(tree)
+    yield from typing_nodes(tree)
+
+
+def late_nodes(tree: ast.Module) -> Iterator[ast.AST]:
+    """Everything inside a function."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield from ast.walk(node)
-        elif isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+
+
+def platform_nodes(tree: ast.Module) -> Iterator[ast.AST]:
+    """Everything under `if sys.platform == "…":`: run on that system only."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and ast.unparse(node.test.left) == "sys.platform":
+            for guarded in node.body:
+                yield from ast.walk(guarded)
+
+
+def typing_nodes(tree: ast.Module) -> Iterator[ast.AST]:
+    """Everything under `if TYPE_CHECKING:`, which is never run."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
             for guarded in node.body:
                 yield from ast.walk(guarded)
 
@@ -403,13 +388,39 @@ def faults_of_size(house: Mapping[str, Module], justified: Mapping[str, str]) ->
 
 
 def find_importers(house: Mapping[str, Module]) -> dict[str, set[str]]:
-    """Return the modules that import each module of the house; the tables of `lazy_names` count, too."""
+    """Return the modules that import each module of the house; the tables of `lazy_names` and names for `load_late` count, too."""
     importers: dict[str, set[str]] = {name: set() for name in house}
     for module in house.values():
-        for found in read_imports(module, house):
-            if found.target in importers and found.target != module.name:
-                importers[found.target].add(module.name)
+        found = {each.target for each in read_imports(module, house)} | named_late(module, house) | imported_by_script(module, house)
+        for target in found & importers.keys() - {module.name}:
+            importers[target].add(module.name)
     return importers
+
+
+def called_name(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else call.func.id if isinstance(call.func, ast.Name) else ""
+
+
+def named_late(module: Module, house: Mapping[str, Module]) -> set[str]:
+    """Return the modules whose names stand in a module that calls `load_late()`: in the call, or in a table that it reads."""
+    nodes = list(ast.walk(module.tree))
+    if not any(isinstance(node, ast.Call) and called_name(node) == "load_late" for node in nodes):
+        return set()
+    return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in house}
+
+
+def is_script(module: Module) -> bool:
+    """Whether the file can be run by its path: it does something when it is `__main__`."""
+    return any(isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'" for node in module.tree.body)
+
+
+def imported_by_script(module: Module, house: Mapping[str, Module]) -> set[str]:
+    """Return what a script imports without the name of the whole package: from the folder above its own, which it adds to `sys.path`."""
+    if not is_script(module):
+        return set()
+    above = module.name.split(".")[:-2]
+    wanted = [node.module for node in ast.walk(module.tree) if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+    return {name for each in wanted if (name := ".".join((*above, each))) in house}
 
 
 def is_started_otherwise(module: Module) -> bool:
@@ -420,11 +431,61 @@ def is_started_otherwise(module: Module) -> bool:
     return module.path.name == "__main__.py" or module.name in ENTRY_POINTS or is_command
 
 
+def find_public(house: Mapping[str, Module]) -> set[str]:
+    """Return the modules that programs use through a door: its table has names of them, or they are attributes of the package."""
+    public = set()
+    for module in house.values():
+        for call in ast.walk(module.tree):
+            if isinstance(call, ast.Call) and called_name(call) == "lazy_names":
+                homes = ast.literal_eval(call.args[1])
+                public |= {f"{PACKAGE}.{home}" for home, names in homes.items() if names.split()}
+                attributes = [ast.literal_eval(each.value) for each in call.keywords if each.arg == "modules"]
+                public |= {f"{module.name}.{name}" for names in attributes for name in names}
+    return public & house.keys()
+
+
+def find_late(house: Mapping[str, Module], importers: Mapping[str, set[str]]) -> set[str]:
+    """Return the modules with one importer, which loads them when they are needed: inside functions, on one system, or by their names."""
+    late = set()
+    for name, who in importers.items():
+        if len(who) == 1:
+            (importer,) = (house[each] for each in who)
+            imports = runtime_imports(importer, house).get(name, [])
+            if all(imports) and (imports or name in named_late(importer, house)):
+                late.add(name)
+    return late
+
+
+def runtime_imports(module: Module, house: Mapping[str, Module]) -> dict[str, list[bool]]:
+    """Return whether each import of a module is late, by the module that is imported. Imports for type checkers are left out."""
+    for_types, late = set(typing_nodes(module.tree)), {*late_nodes(module.tree), *platform_nodes(module.tree)}
+    found: dict[str, list[bool]] = {}
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import | ast.ImportFrom | ast.Call) and node not in for_types:
+            alone = Module(module.name, module.path, ast.Module([node if isinstance(node, ast.stmt) else ast.Expr(node)], []), 0)
+            for target in {each.target for each in read_imports(alone, house)}:
+                found.setdefault(target, []).append(node in late)
+    return found
+
+
+def find_alone(house: Mapping[str, Module], importers: Mapping[str, set[str]]) -> set[str]:
+    """Return the modules that run in a process of their own: scripts whose file another module names, and what only such a script runs."""
+    nodes = (node for module in house.values() for node in ast.walk(module.tree))
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    scripts = {name for name, module in house.items() if is_script(module) and module.path.name in texts}
+    run = {name for script in scripts for name in imported_by_script(house[script], house)}
+    return scripts | {name for name in run if len(importers[name]) == 1}
+
+
 def find_few_importers(house: Mapping[str, Module]) -> tuple[list[str], list[str]]:
-    """Return the modules whose importers are counted, and those of them with at most one."""
+    """Return the modules whose importers are counted, and those of them that need a reason: with at most one, and none that can be seen.
+
+    It can be seen that a module is public behind a door, that it is loaded only when it is needed, or that a process of its own runs it.
+    """
     importers = find_importers(house)
     counted = [name for name, module in house.items() if not module.is_package and not is_started_otherwise(module)]
-    return counted, [name for name in counted if len(importers[name]) <= 1]
+    seen = find_public(house) | find_late(house, importers) | find_alone(house, importers)
+    return counted, [name for name in counted if len(importers[name]) <= 1 and name not in seen]
 
 
 def faults_of_importers(house: Mapping[str, Module], justified: Mapping[str, str]) -> Iterator[str]:
@@ -648,7 +709,6 @@ def test_a_module_with_one_importer_needs_a_sentence_and_a_sentence_needs_such_a
         "errors.py": "",
         "backoff.py": "from claude_transport.errors import Busy",
         "transport.py": "from claude_transport.errors import Busy\nfrom claude_transport.backoff import Backoff",
-        "__init__.py": 'load = lazy_names(__name__, {"transport": "Transport"})',
         "__main__.py": "from claude_transport.app import main",
         "app/main.py": "def start():\n    from claude_transport.app import serve",
         "app/serve.py": "def run(): ...",
@@ -658,6 +718,97 @@ def test_a_module_with_one_importer_needs_a_sentence_and_a_sentence_needs_such_a
         [f"{PACKAGE}.{name}" for name in ("backoff", "errors", "transport")],
         [f"{PACKAGE}.{name}" for name in ("backoff", "transport")],
     )
-    faults = [*faults_of_importers(house, {"transport": "A door.", "errors": "Not needed.", "backoff": " "})]
+    faults = [*faults_of_importers(house, {"transport": "A reason.", "errors": "Not needed.", "backoff": " "})]
     assert [fault.split(" is ")[0] for fault in faults] == ["backoff", "errors"]
     assert f"imported by {PACKAGE}.transport alone" in faults[0]
+
+
+def few_of(tmp_path: Path, files: Mapping[str, str]) -> list[str]:
+    """The modules of a made-up house that need a reason."""
+    return [name.removeprefix(f"{PACKAGE}.") for name in find_few_importers(build_house(tmp_path, files))[1]]
+
+
+@pytest.mark.parametrize(
+    ("table", "few"),
+    [
+        ('{"sessions.store": "Store"}', []),
+        ('{"sessions.store": ""}', ["sessions.store"]),
+        ('{"sessions.other": "Other"}', ["sessions.store"]),
+        ('{}, modules=("store",)', []),
+        ('{}, modules=("other",)', ["sessions.store"]),
+    ],
+)
+@pytest.mark.parametrize("importer", ["", "from claude_transport.sessions.store import Store"])
+def test_a_module_that_a_door_shows_needs_no_sentence(tmp_path: Path, table: str, few: list[str], importer: str) -> None:
+    door = f"a, b, c = lazy_names(__name__, {table})\n{importer}"
+    assert (
+        few_of(tmp_path, {"sessions/__init__.py": door, "sessions/store.py": "", "sessions/other.py": "x = lazy_names(__name__, {})"})
+        == few
+    )
+
+
+AT_ONCE = "from claude_transport.launch import late"
+
+
+@pytest.mark.parametrize(
+    ("importer", "few"),
+    [
+        (AT_ONCE, True),
+        (f"def f():\n    {AT_ONCE}", False),
+        (f"class C:\n    async def f(self):\n        {AT_ONCE}", False),
+        ("def f():\n    from .late import Late", False),
+        ("def f():\n    return import_module('claude_transport.launch.late')", False),
+        (f"{AT_ONCE}\ndef f():\n    {AT_ONCE}", True),
+        (f"class C:\n    {AT_ONCE}", True),
+        (f"try:\n    {AT_ONCE}\nexcept ImportError: ...", True),
+        (f"if TYPE_CHECKING:\n    {AT_ONCE}", True),
+        (f"if TYPE_CHECKING:\n    {AT_ONCE}\ndef f():\n    {AT_ONCE}", False),
+        (f"if TYPE_CHECKING:\n    {AT_ONCE}\n{AT_ONCE}", True),
+        (f"if sys.platform == 'win32':\n    {AT_ONCE}", False),
+        (f"if sys.platform == 'win32':\n    pass\nelse:\n    {AT_ONCE}", True),
+        (f"if wanted:\n    {AT_ONCE}", True),
+        ("def f():\n    return load_late('claude_transport.launch.late', 'Late')", False),
+        ("TABLE = {'x': ('claude_transport.launch.late', 'Late')}\ndef f(name):\n    return load_late(*TABLE[name])", False),
+        ("TABLE = {'x': ('claude_transport.launch.late', 'Late')}", True),
+        ("TABLE = {'x': 'claude_transport.launch.later'}\ndef f(name):\n    return load_late(TABLE[name], 'Late')", True),
+        (f"{AT_ONCE}\ndef f():\n    return load_late('claude_transport.launch.late', 'Late')", True),
+    ],
+)
+def test_a_module_that_is_loaded_only_when_it_is_needed_needs_no_sentence(tmp_path: Path, importer: str, few: bool) -> None:
+    house = {"launch/late.py": "", "launch/__main__.py": importer}
+    assert few_of(tmp_path, house) == (["launch.late"] if few else [])
+
+
+RUN = "if __name__ == '__main__':\n    main()"
+
+
+@pytest.mark.parametrize(
+    ("script", "starter", "few"),
+    [
+        (RUN, "HERE = Path(__file__).with_name('relay.py')", False),
+        (RUN, "HERE = Path(__file__).parent / 'run' / 'relay.py'", False),
+        (RUN, "HERE = 'other.py'", True),
+        ("main()", "HERE = 'relay.py'", True),
+        (f"def f():\n    {RUN.partition(':')[0]}: ...", "HERE = 'relay.py'", True),
+    ],
+)
+def test_a_module_that_runs_in_a_process_of_its_own_needs_no_sentence(tmp_path: Path, script: str, starter: str, few: bool) -> None:
+    files = {"testing/run/relay.py": script, "testing/__main__.py": starter}
+    assert few_of(tmp_path, files) == (["testing.run.relay"] if few else [])
+
+
+@pytest.mark.parametrize(
+    ("imported", "few"), [("from run.session import play", False), ("from session import play", True), ("from run import other", True)]
+)
+def test_what_only_such_a_script_imports_from_its_folder_needs_no_sentence(tmp_path: Path, imported: str, few: bool) -> None:
+    files = {"testing/run/__main__.py": f"{imported}\n{RUN}", "testing/run/session.py": "", "testing/__main__.py": "F = '__main__.py'"}
+    assert few_of(tmp_path, files) == (["testing.run.session"] if few else [])
+
+
+def test_what_a_script_and_another_module_import_has_two_importers(tmp_path: Path) -> None:
+    files = {
+        "testing/run/__main__.py": f"from run.session import play\n{RUN}",
+        "testing/run/session.py": "",
+        "testing/__main__.py": "F = '__main__.py'\nfrom claude_transport.testing.run import session",
+    }
+    assert few_of(tmp_path, files) == []
