@@ -121,12 +121,9 @@ MAX_FUNCTION_LINES = 50  # without the docstring: explaining a contract must nev
 # Modules with one importer or none, and why each is a module all the same. An entry that is no longer needed fails the test. Left out is
 # what the test can see: modules that are public behind a door, loaded only when they are needed, or run in a process of their own.
 SINGLE_IMPORTERS: Mapping[str, str] = {
-    "app.wording": "The program's words for arguments of the library, which change with these and not with how a failure is reported.",
     "bridge.stdio": "The CLI's end of the bridge: it runs in another process and must not import the host's end.",
     "client.compatibility": "What older versions of the CLI cannot do; it changes with those versions.",
-    "client.held_prompts": "Prompts that wait are a machine of their own, and the connection is long enough.",
     "codex.fields": "What a server changes in the lines of its clients; it changes with the protocol of Codex.",
-    "codex.launch": "What would be run for Codex, which a session of Claude never loads.",
     "codex.post": "What waits for its readers, and its bound; it changes with how memory is counted.",
     "completion.api_path": "The path that imports `anthropic`, which the CLI path never loads.",
     "codex.translation": "Pure; it changes with the messages of the two agents, and `codex_path` with the session.",
@@ -139,18 +136,13 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "codex.turns": "The turns of Codex in bytes; it changes with that protocol.",
     "protocol.hook_address": "Which hook a scripted call is for; it changes with the matchers of the CLI, the mock with the contract.",
     "protocol.tape_lines": "How lines of a host are matched, in each dialect; it changes with those, the tape with its format.",
-    "sessions.running": "Which process runs a session: it changes with the register of the CLI, not with what deleting does.",
-    "wire.walk": "A value against a schema; it changes with the keywords, `check` with what lines belong together.",
     "streams.http": "One request of HTTP on a stream; it changes with HTTP, and `observing` with the events.",
-    "loops.overlapped": "How sockets are waited for on one event loop of Windows, and loaded only there.",
-    "testing.conformance.checks.closing": "The clauses on one topic; the list of clauses imports each topic.",
     "testing.conformance.checks.connecting": "The clauses on one topic; the list of clauses imports each topic.",
-    "testing.conformance.checks.declaring": "The clauses on one topic; the list of clauses imports each topic.",
     "testing.conformance.checks.endings": "The clauses on one topic; the list of clauses imports each topic.",
-    "testing.conformance.checks.holding": "The clauses on one topic; the list of clauses imports each topic.",
     "testing.conformance.checks.reading": "The clauses on one topic; the list of clauses imports each topic.",
-    "testing.conformance.checks.speaking": "The clauses on one topic; the list of clauses imports each topic.",
+    "testing.conformance.checks.wrapping": "The clauses on one topic; the list of clauses imports each topic.",
     "testing.conformance.checks.writing": "The clauses on one topic; the list of clauses imports each topic.",
+    "testing.conformance.declared": "A transport with all terms, and a claude that holds prompts back: what the clauses wrap.",
     "testing.conformance.link_peer": "The other end of a link, as a test plays it.",
     "testing.conformance.media": "Public: tests import the library's own media from it.",
     "testing.conformance.pytest_adapter": "Public: tests import it to make a pytest test of each clause.",
@@ -254,9 +246,9 @@ def late_nodes(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def platform_nodes(tree: ast.Module) -> Iterator[ast.AST]:
-    """Everything under `if sys.platform == "…":`: run on that system only."""
+    """Everything under `if os.name == "nt":` or `if sys.platform == "…":`: run on that system only."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and ast.unparse(node.test.left) == "sys.platform":
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and ast.unparse(node.test.left) in ("os.name", "sys.platform"):
             for guarded in node.body:
                 yield from ast.walk(guarded)
 
@@ -765,6 +757,7 @@ AT_ONCE = "from claude_transport.launch import late"
         (f"if TYPE_CHECKING:\n    {AT_ONCE}\ndef f():\n    {AT_ONCE}", False),
         (f"if TYPE_CHECKING:\n    {AT_ONCE}\n{AT_ONCE}", True),
         (f"if sys.platform == 'win32':\n    {AT_ONCE}", False),
+        (f"if os.name == 'nt':\n    {AT_ONCE}", False),
         (f"if sys.platform == 'win32':\n    pass\nelse:\n    {AT_ONCE}", True),
         (f"if wanted:\n    {AT_ONCE}", True),
         ("def f():\n    return load_late('claude_transport.launch.late', 'Late')", False),

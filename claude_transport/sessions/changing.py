@@ -2,6 +2,7 @@
 
 A title or a tag is a line at the end of the transcript. It is written in one piece, as the CLI writes its own, so the lines of both stay
 whole. A fork is a new file, which appears when it is complete. `docs/explanation/decisions.md` says what a running CLI does with each.
+Which process runs a session is in `sessions/<pid>.json` of the configuration directory, the register that the CLI keeps.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from claude_transport.errors import SessionArgumentError, SessionFilesError, SessionInUse, SessionNotFound
+from claude_transport.platform.winapi import is_running
 from claude_transport.sessions.listing import read_ends, title_from_ends
 from claude_transport.sessions.places import AT_ONCE, Directory, candidates, check_id, configuration_directory, find_session, read_at
 from claude_transport.sessions.reading import Entry, lines_of, open_regular, parent_of, parse, read_again
-from claude_transport.sessions.running import process_of
 
 _INVISIBLE: Final = frozenset({"Cf", "Co", "Cn"})  # Unicode categories: format, private use, unassigned
 _MAX_PASSES: Final = 10
@@ -337,3 +338,50 @@ def _typed(what: str) -> Iterator[None]:
         raise
     except OSError as error:
         raise SessionFilesError(f"{what}: {error.strerror or error}", errno=error.errno) from error
+
+
+_MAX_BYTES: Final = 64 * 2**10
+_STATE, _STARTED = 0, 19  # the third and the 22nd field of /proc/<pid>/stat
+
+
+def process_of(session_id: str, configuration: Path, *, proc: str = "/proc") -> int | None:
+    """Return the id of the process that runs a session, or None.
+
+    A process that ended without tidying up does not count, nor one that has its number by now. A CLI on another machine or in another
+    container is not seen, nor one that is too old to keep the register.
+    """
+    with suppress(OSError), os.scandir(configuration / "sessions") as entries:
+        for entry in entries:
+            if entry.name.endswith(".json"):
+                noted = _read(Path(entry.path))
+                pid = noted.get("pid")
+                if noted.get("sessionId") == session_id and type(pid) is int and _is_alive(pid, noted.get("procStart"), proc):
+                    return pid
+    return None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    with suppress(OSError, SessionFilesError), open_regular(path) as file:
+        noted = parse(file.read(_MAX_BYTES))
+        return noted if isinstance(noted, dict) else {}
+    return {}
+
+
+def _is_alive(pid: int, started: object, proc: str) -> bool:
+    """Tell whether the process runs that had this number when it was noted."""
+    if not 0 < pid < 2**31:
+        return False
+    if os.name == "nt":
+        return is_running(pid) is True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass  # it runs, and belongs to another user
+    try:
+        # the name of the program is in parentheses and may have any characters; the first field behind it is the third
+        fields = Path(f"{proc}/{pid}/stat").read_bytes().rpartition(b")")[2].decode("ascii").split()
+    except OSError:
+        return True  # a system without /proc
+    return fields[_STATE] not in "ZX" and started in (None, fields[_STARTED])

@@ -11,8 +11,8 @@ import pytest
 
 from claude_transport import fleet, gateway, observing, transports
 from claude_transport.app.arguments import COMMANDS
+from claude_transport.app.failures import OPTIONS, in_program_words
 from claude_transport.app.main import main
-from claude_transport.app.wording import OPTIONS, in_program_words
 from claude_transport.completion import complete
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.launch.options import ClaudeOptions

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from claude_transport.sessions.running import process_of
+from claude_transport.sessions.changing import process_of
 
 SID = "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"
 

@@ -23,8 +23,8 @@ from claude_transport.launch.payloads import INITIALIZE_FIELDS, PAYLOADS
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.messages import SYSTEM_SUBTYPES
 from claude_transport.wire import WIRE_RANGES, wire_range
+from claude_transport.wire.check import KEYWORDS
 from claude_transport.wire.documents import schema_on_tape
-from claude_transport.wire.walk import KEYWORDS
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from claude_transport.errors import ConfigurationError
-from claude_transport.testing.conformance.checks import closing, connecting, declaring, endings, holding, reading, speaking, writing
+from claude_transport.testing.conformance.checks import connecting, endings, reading, wrapping, writing
 from claude_transport.testing.conformance.clause import Clause, registered
 
-_MODULES = (connecting, writing, reading, endings, closing, declaring, holding, speaking)  # the imports have registered their clauses
+_MODULES = (connecting, writing, reading, endings, wrapping)  # the imports have registered their clauses
 _ORDER = ("connect", "ready", "write", "read", "lines", "end", "close", "block", "truth", "terms", "prompts", "own")
 
 
