@@ -41,7 +41,8 @@ from claude_transport.fleet.messages import (
     Taken,
     raise_refusal,
 )
-from claude_transport.protocol.claude_turns import LIFE, STATE, UnreadPrompts, is_idle, is_prompt, is_result
+from claude_transport.protocol.claude_turns import ClaudeTurns, is_prompt
+from claude_transport.protocol.framing import LineBlock
 
 FEED_BYTES: Final = 64 * 2**10
 """Bytes that a worker takes at once. It takes more when the process has received them."""
@@ -275,12 +276,10 @@ class WorkerEnd(FleetEnd):
         self._others_window = 0
         self._taken_to = claimed.in_taken
         self._begun = claimed.turns_begun
-        self._begun_fed = claimed.turns_begun
-        self._over = claimed.turns_over
+        self._turns = ClaudeTurns(begun=claimed.turns_begun, over=claimed.turns_over)
+        self._is_over = False
         self._stored = claimed.turns_stored
         self._told = (claimed.turns_over, claimed.turns_stored)
-        self._reports_states = False
-        self._unread = UnreadPrompts()
         self._takes = True
         self._unstored = False
         self.waiting_bytes: int = 0
@@ -331,7 +330,7 @@ class WorkerEnd(FleetEnd):
         """Return the question that finds out what a lost connection, or a broker that started again, has changed."""
         over, stored = self._told
         heard = self._begun + sum(map(_prompts_in, self._waiting))
-        return msgspec.structs.replace(super().sync_call(), begun=self._begun_fed, over=over, stored=stored, fed=self._fed, heard=heard)
+        return msgspec.structs.replace(super().sync_call(), begun=self._turns.begun, over=over, stored=stored, fed=self._fed, heard=heard)
 
     def _took(self, call: Take, reply: Taken) -> None:
         self._taken_to = max(self._taken_to, call.upto)
@@ -339,10 +338,8 @@ class WorkerEnd(FleetEnd):
         self._told_fed(call.fed)
         if self._batch and call.upto == self._batch[-1].number:
             self._feeding, self._batch = self._batch, []
-            self._begun_fed = self._begun
             for each in self._feeding:
-                for line in _prompt_lines(each):
-                    self._unread.add(line)
+                self._turns.said(_prompt_lines(each))
 
     def unanswered(self, call: Call) -> None:
         """Note that the connection was lost. Input of an unanswered `take_call()` waits again."""
@@ -350,7 +347,7 @@ class WorkerEnd(FleetEnd):
         if isinstance(call, Take):
             self._waiting.extendleft(reversed(self._batch))
             self._batch = []
-            self._begun = self._begun_fed
+            self._begun = self._turns.begun
 
     def to_feed(self, now: float) -> list[Arrival]:
         """Return the input that the process gets now; nothing while the lease does not hold."""
@@ -396,35 +393,22 @@ class WorkerEnd(FleetEnd):
     def begin(self, owner: Owner) -> None:
         """Say first that this worker has the session. Turns of an earlier worker are over: they are told as uncertain, never repeated."""
         self.writer.put_control(Kind.OWNER, msgspec.json.encode(owner))
-        self._over = self._begun
+        self._turns.rest()
 
     def say(self, data: bytes) -> None:
         """Queue whole lines of the process, or the rest after its last newline. Notes the turns that they end."""
-        if b'"result"' in data or STATE in data or LIFE in data:
-            for line in data.split(b"\n"):
-                self._note_turns(line)
+        self._turns.heard(LineBlock(b"", data, len(data), data.count(b"\n")), exactly=True)
         self.writer.put(data)
 
-    def _note_turns(self, line: bytes) -> None:
-        """Note what a line of the process says about turns."""
-        if STATE in line:
-            self._reports_states = True
-            if is_idle(line):
-                self._turns_over(self._begun_fed - len(self._unread))
-        elif LIFE in line:
-            self._unread.named(line)
-        elif is_result(line):
-            self._unread.result()
-            if not self._reports_states:
-                self._turns_over(min(self._over + 1, self._begun_fed))
-
-    def _turns_over(self, over: int) -> None:
-        self._over = max(self._over, over)
+    @property
+    def _over(self) -> int:
+        """How many turns are over. Those of input whose taking is not acknowledged are, too, once the process has ended."""
+        return self._begun if self._is_over else self._turns.over
 
     def say_end(self, end: SessionEnd) -> None:
         """Say how the session ended, after everything else."""
         self.writer.put_control(Kind.END, msgspec.json.encode(end))
-        self._over = self._begun
+        self._is_over = True
 
     def hold_turns(self, *, unstored: bool) -> None:
         """Say whether a part of the transcript waits to be stored. A worker that takes the session reports the turns before it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import logging
+import math
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -40,6 +41,9 @@ _ID_BYTES: Final = 4
 
 _LAST_TURN: Final = 5.0
 """Seconds for an interrupted turn to end before the input of its process ends. Codex needs 0.04."""
+
+_NEXT_TURN: Final = 2.0
+"""Seconds in which an agent that has read a prompt begins its turn. Claude needs 0.03."""
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -445,9 +449,12 @@ class Activity:
         self._tell()
 
     async def idle(self) -> None:
-        """Wait until no turn runs. The caller bounds the wait."""
-        while self.busy:
-            await self.changed()
+        """Wait until no turn runs, and none follows from a prompt that the agent has got. The caller bounds the wait."""
+        while self.busy or self._turns.turn_may_follow:
+            with anyio.move_on_after(math.inf if self.busy else _NEXT_TURN) as waiting:
+                await self.changed()
+            if waiting.cancelled_caught:
+                return
 
     async def changed(self) -> None:
         """Wait until the process has said something, or the session rests. The caller bounds the wait."""

@@ -37,6 +37,11 @@ class TurnTracker(ABC):
     def busy(self) -> bool:
         """True while a turn runs."""
 
+    @property
+    def turn_may_follow(self) -> bool:
+        """True when no turn is known to run, but the agent may not have read all prompts yet. If it begins a turn, it does so soon."""
+        return False
+
     @abstractmethod
     def said(self, lines: Sequence[bytes]) -> None:
         """Look at lines from the client, which may begin a turn."""

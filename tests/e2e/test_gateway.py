@@ -30,9 +30,14 @@ def serve(claude_cli: str, cli_home: Any, cli_env: Callable[..., dict[str, str]]
     """`serve(api, …)`: a gateway to the real binary in a clean world, and the URL it listens at."""
 
     @asynccontextmanager
-    async def serving(api: FakeMessagesAPI, **settings: Any) -> AsyncIterator[ct.Gateway]:
-        environment = cli_env(api, CLAUDE_CODE_MAX_RETRIES="0")
-        options = ct.ClaudeOptions(cli_path=claude_cli, cwd=cli_home.project, env=environment, env_mode="exact")
+    async def serving(api: FakeMessagesAPI, *, session_state_events: bool = True, **settings: Any) -> AsyncIterator[ct.Gateway]:
+        options = ct.ClaudeOptions(
+            cli_path=claude_cli,
+            cwd=cli_home.project,
+            env=cli_env(api, CLAUDE_CODE_MAX_RETRIES="0"),
+            env_mode="exact",
+            session_state_events=session_state_events,
+        )
         with anyio.fail_after(PATIENCE):
             async with ct.Gateway(options, listen=["tcp://127.0.0.1:0"], tokens={"alice": TOKEN}, **settings) as gateway:
                 yield gateway
@@ -136,3 +141,24 @@ async def cutting_relay(port: int, *, after: int) -> AsyncIterator[tuple[str, li
         tasks.start_soon(listener.serve, attend)
         yield f"tcp://127.0.0.1:{listener.extra(anyio.abc.SocketAttribute.local_port)}", cuts
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("reports", [True, False], ids=["reports its state", "reports no state"])
+async def test_a_drain_waits_for_the_turns_of_all_prompts_that_the_cli_has_got(serve: Serve, reports: bool) -> None:
+    prompts = b"".join(b'{"type":"user","message":{"role":"user","content":"%d"}}\n' % number for number in range(2))
+    async with FakeMessagesAPI(["One.", "Two."]) as api, serve(api, session_state_events=reports) as gateway:
+        transport = ct.NetworkTransport(gateway.urls[0], token=TOKEN, resume=False)
+        await transport.connect()
+        await transport.write(prompts)  # without a uuid: the CLI does not say which it has read
+        said: list[str] = []
+        async with anyio.create_task_group() as tasks:
+            async for batch in transport.read_lines():
+                for line in batch:
+                    message = ct.decode_message(line)
+                    if isinstance(message, ct.ResultMessage):
+                        said.append(message.result or "")
+                        if len(said) == 1:
+                            tasks.start_soon(gateway.drain)
+        await transport.close()
+    assert said == ["One.", "Two."]
+    assert gateway.metrics.ended == {"drained": 1}
