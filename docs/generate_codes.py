@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from claude_transport import errors
 from claude_transport.completion.resolution import MATRIX
-from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.protocol.diagnosis import ReportedFailure
 from claude_transport.protocol.expectation import ExpectationFailed
+from claude_transport.serving.turned_away import TurnedAway
 from claude_transport.testing.tape_shelf import TapeMissing
 from claude_transport.wrappers.failover import AllTransportsFailed
 

@@ -34,6 +34,7 @@ WORDS: Mapping[str, str] = {
     "client": "turns, callbacks, requests",
     "jsonrpc": "other agents",
     "observing": "those who watch",
+    "serving": "doors, listeners, pages",
     "codex.session": "threads and turns",
     "codex.agent": "as an agent, whole",
     "agents": "who can be run",

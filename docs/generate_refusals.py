@@ -10,8 +10,8 @@ import re
 from pathlib import Path
 
 from claude_transport.errors import ConnectionLost
-from claude_transport.gateway.turned_away import REASONS
 from claude_transport.link.machine import Refusal
+from claude_transport.serving.turned_away import REASONS
 
 __all__ = ["PAGE", "main", "render"]
 

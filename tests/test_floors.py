@@ -48,6 +48,7 @@ FLOORS = {
     "client": 5,
     "jsonrpc": 5,
     "observing": 5,
+    "serving": 5,
     "codex.session": 6,
     "bridge": 6,
     "completion": 6,
@@ -103,7 +104,6 @@ FORBIDDEN_MODULES: Mapping[str, tuple[frozenset[str], str]] = {
 NEIGHBOURS: Mapping[str, str] = {
     "lazy → errors": "a module that cannot be read is reported as a typed error",
     "errors → text": "the message of an error may quote a peer: it is shown on one line, without secrets",
-    "bridge → gateway": "a listening socket, private from its first instant, is made in one place",
     "testing → fleet": "the kit holds what a worker serves to the same contract as every other medium",
 }
 FORBIDDEN_EVERYWHERE = {
@@ -131,6 +131,10 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "gateway.pace": "How often clients may connect; the door changes with tokens and limits.",
     "gateway.link_session": "Sessions that outlive a connection; it changes with the link protocol.",
     "gateway.page_server": "A listener for pages alone, from the parts of a gateway's own; only a worker with a metrics port loads it.",
+    "serving.pace": "How often clients may connect; the door changes with tokens and limits.",
+    "gateway.asgi": "Public behind its door; only programs with an ASGI server import it.",
+    "serving.page_server": "A listener for pages alone, from the parts of a gateway's own; only a worker with a metrics port loads it.",
+    "codex.lanes": "What a tape of Codex says, loaded only for such a tape.",
     "inspection.live": "A timeline that goes on; it changes with the live page, and `timeline` with the lanes.",
     "pool.aim": "How a ready session goes elsewhere; it changes with what the CLI keeps of a directory.",
     "codex.turns": "The turns of Codex in bytes; it changes with that protocol.",

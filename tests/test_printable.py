@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claude_transport import errors
-from claude_transport.gateway.turned_away import TurnedAway
+from claude_transport.serving.turned_away import TurnedAway
 from claude_transport.text.printable import printable, printable_lines
 
 ANY_TEXT = st.text(st.characters(), max_size=300)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from claude_transport.gateway.gateway import Gateway
-from claude_transport.gateway.health import GatewayMetrics
+from claude_transport.gateway.metrics import GatewayMetrics
 from claude_transport.protocol.prometheus import CONTENT_TYPE, Sample, family_text
 from claude_transport.wrappers.metrics_snapshot import MetricsSnapshot, ModelCounts, Timing, TokenCounts, prometheus_text
 

@@ -21,8 +21,8 @@ from claude_transport.app.serve import check_place, log_to_stderr, read_tokens
 from claude_transport.app.standard_streams import write_out
 from claude_transport.errors import ClaudeTransportError, ConfigurationError
 from claude_transport.gateway.choices import DEFAULT_CHOICES
-from claude_transport.gateway.door import GatewayLimits
 from claude_transport.launch.options import ClaudeOptions
+from claude_transport.serving.door import GatewayLimits
 
 if TYPE_CHECKING:
     from claude_transport.fleet.worker import FleetWorker

@@ -22,12 +22,12 @@ from claude_transport.fleet.messages import Arrival, Entry, Kind, Owner, Session
 from claude_transport.fleet.scripts import RELEASE
 from claude_transport.fleet.tables import Tables
 from claude_transport.fleet.takeover import find_setup, without_setup_answers
-from claude_transport.gateway.door import Allowance, GatewayLimits
-from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.loggers import logger_for
 from claude_transport.loops.current import Wakeup
 from claude_transport.protocol.framing import LineBlock
 from claude_transport.redis.client import first_of
+from claude_transport.serving.door import Allowance, GatewayLimits
+from claude_transport.serving.turned_away import TurnedAway
 from claude_transport.text.printable import printable
 from claude_transport.transport import PouredBlocks, Storage, Transport
 from claude_transport.wrappers.redactor import redactor_for

@@ -16,7 +16,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "gateway.asgi": "GatewayApplication",
-        "gateway.door": "GatewayLimits GatewayTokens",
+        "serving.door": "GatewayLimits GatewayTokens",
         "gateway.gateway": "Gateway",
         "gateway.observatory": "ObserverGrant",
         "gateway.serving": "GatewaySettings serve",

@@ -1,13 +1,13 @@
 # Written by docs/generate_names.py from the table in __init__.py: do not edit.
 
 from claude_transport.gateway.asgi import GatewayApplication as GatewayApplication
-from claude_transport.gateway.door import GatewayLimits as GatewayLimits
-from claude_transport.gateway.door import GatewayTokens as GatewayTokens
 from claude_transport.gateway.gateway import Gateway as Gateway
 from claude_transport.gateway.observatory import ObserverGrant as ObserverGrant
 from claude_transport.gateway.serving import GatewaySettings as GatewaySettings
 from claude_transport.gateway.serving import serve as serve
 from claude_transport.observing.observers import observe as observe
+from claude_transport.serving.door import GatewayLimits as GatewayLimits
+from claude_transport.serving.door import GatewayTokens as GatewayTokens
 
 __all__ = [
     "Gateway",

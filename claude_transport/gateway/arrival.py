@@ -7,30 +7,30 @@ after it. `door.py` decides whether a token is accepted. `gateway.py` calls all 
 from __future__ import annotations
 
 import re
-import socket
 import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
 import anyio
 import msgspec
-from anyio.abc import ByteStream, SocketAttribute
+from anyio.abc import ByteStream
 from anyio.streams.tls import TLSAttribute
 
 from claude_transport.errors import ClaudeTransportError, ConfigurationError, ProtocolError
 from claude_transport.gateway.choices import check_answers
-from claude_transport.gateway.door import Door, GatewayLimits
-from claude_transport.gateway.health import Page
 from claude_transport.gateway.observatory import Viewing
 from claude_transport.gateway.session import GONE
-from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.link.machine import LINK_VERSION, Hello, Refusal, decode_frame, encode_frame
+from claude_transport.protocol.codec import is_torn
+from claude_transport.serving.door import Door, GatewayLimits
+from claude_transport.serving.listeners import local_address
+from claude_transport.serving.pages import Page
+from claude_transport.serving.turned_away import TurnedAway
 from claude_transport.streams.address import Address
 from claude_transport.streams.compression import accept_compression
 from claude_transport.streams.tls import TLSStream
 from claude_transport.streams.websocket import USUAL_MESSAGE_BYTES, HandshakeRequest, HTTPAnswer, accept_websocket
 from claude_transport.text.printable import printable
-from claude_transport.transports.stream import is_torn
 
 _CHUNK_BYTES: Final = 4096
 """Bytes read at a time before admission, so that a stranger costs no more memory."""
@@ -373,16 +373,6 @@ def _observer(stream: ByteStream, shown: list[HandshakeRequest | Viewing], *, me
     arrival = Arrival(stream, medium=medium, peer=peer)
     arrival.viewing = viewing
     return arrival
-
-
-def local_address(stream: ByteStream) -> str | None:
-    """Return the address of this machine that the client has connected to; None for what is not an IP socket."""
-    raw: socket.socket | None = stream.extra(SocketAttribute.raw_socket, None)  # noqa: S610 - anyio's method, not Django's
-    try:
-        name = None if raw is None else raw.getsockname()
-    except OSError:
-        return None  # it is closed
-    return str(name[0]) if isinstance(name, tuple) else None
 
 
 def _certified_name(stream: TLSStream) -> str | None:

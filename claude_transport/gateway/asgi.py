@@ -18,10 +18,10 @@ from anyio.abc import ByteStream
 from claude_transport.errors import ClaudeTransportError, ConfigurationError, UsageError
 from claude_transport.gateway.arrival import Arrival
 from claude_transport.gateway.gateway import Gateway
-from claude_transport.gateway.health import Page
 from claude_transport.gateway.observatory import Viewing
-from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.loggers import logger_for
+from claude_transport.serving.pages import Page
+from claude_transport.serving.turned_away import TurnedAway
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.websocket import HandshakeRequest, MessageReader, cut_messages
 from claude_transport.text.printable import printable

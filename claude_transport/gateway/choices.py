@@ -12,9 +12,9 @@ from typing import Any, Final, TypeAlias, get_args
 
 from claude_transport.agents.claude_fields import thinking_ceiling
 from claude_transport.errors import ConfigurationError
-from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.launch.options import ClaudeOptions, Effort, default_of, fields_of
 from claude_transport.launch.validation import check_types, validate_options
+from claude_transport.serving.turned_away import TurnedAway
 
 DEFAULT_CHOICES: Final = frozenset(
     {

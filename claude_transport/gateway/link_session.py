@@ -19,7 +19,6 @@ from anyio.abc import ByteStream
 
 from claude_transport.errors import ClaudeTransportError, ProcessError, ProtocolError, ReplayGap, TruncatedStream
 from claude_transport.gateway.session import GONE, Session, Surroundings, close_quietly
-from claude_transport.gateway.turned_away import TurnedAway
 from claude_transport.link.carrier import LinkCarrier, LinkInbox
 from claude_transport.link.machine import (
     CLOSED_BY_SERVER,
@@ -38,6 +37,7 @@ from claude_transport.link.machine import (
 from claude_transport.loops.background import BackgroundTask
 from claude_transport.loops.current import Wakeup
 from claude_transport.protocol.framing import LineBlock
+from claude_transport.serving.turned_away import TurnedAway
 from claude_transport.text.printable import redacted_tail
 from claude_transport.transport import Transport
 from claude_transport.wrappers.redactor import redactor_for

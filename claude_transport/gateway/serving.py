@@ -12,10 +12,10 @@ from typing import TypedDict, Unpack
 import anyio
 
 from claude_transport.gateway.arrival import Mode
-from claude_transport.gateway.door import GatewayLimits, GatewayTokens
 from claude_transport.gateway.gateway import Gateway, Launch
 from claude_transport.launch.options import AgentOptions
 from claude_transport.loggers import logger_for
+from claude_transport.serving.door import GatewayLimits, GatewayTokens
 
 logger: logging.Logger = logger_for(__name__)
 

@@ -21,16 +21,16 @@ from anyio.abc import ByteStream
 from claude_transport.agents.agent import HeldOptions
 from claude_transport.agents.registry import AgentFinder
 from claude_transport.errors import ClaudeTransportError, ConnectionLost, ProcessError, TransportClosed, TruncatedStream
-from claude_transport.gateway.door import Allowance, GatewayLimits
-from claude_transport.gateway.health import GatewayMetrics
-from claude_transport.gateway.turned_away import TurnedAway
+from claude_transport.gateway.metrics import GatewayMetrics
 from claude_transport.loggers import logger_for
+from claude_transport.protocol.codec import is_torn
 from claude_transport.protocol.framing import LineBlock, LineFramer, OversizedLine
 from claude_transport.protocol.observation import LineLog
+from claude_transport.serving.door import Allowance, GatewayLimits
+from claude_transport.serving.turned_away import TurnedAway
 from claude_transport.streams.sockets import SocketStream
 from claude_transport.text.printable import printable
 from claude_transport.transport import PouredBlocks, Transport
-from claude_transport.transports.stream import is_torn
 
 logger: logging.Logger = logger_for(__name__)
 

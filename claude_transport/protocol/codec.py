@@ -400,3 +400,11 @@ def _read_noise(line: bytes) -> _Reading:
             return _Reading(message, rung, line[:at])
         unread -= reach
     return _Reading(DecodeFailure(kind="noise", error="does not look like JSON", raw=line), "noise", line)
+
+
+def is_torn(tail: bytes) -> bool:
+    """Return whether `tail`, the end of a stream after its last newline, is only the beginning of a JSON object."""
+    if not tail.lstrip().startswith(b"{"):
+        return False
+    message = decode_message(tail)
+    return isinstance(message, DecodeFailure) and message.kind in ("malformed", "invalid_utf8")

@@ -1,7 +1,7 @@
 """Writes metrics in the text format of Prometheus, version 0.0.4, without any library.
 
 This module owns the format: `# HELP` and `# TYPE` lines, escaping, numbers and the content type. It does not choose any metric: a session's
-are in `wrappers/metrics_snapshot.py`, a gateway's in `gateway/health.py`.
+are in `wrappers/metrics_snapshot.py`, a gateway's in `gateway/metrics.py`.
 """
 
 from __future__ import annotations

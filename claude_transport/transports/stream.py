@@ -33,7 +33,7 @@ from claude_transport.errors import (
 from claude_transport.loggers import logger_for
 from claude_transport.loops.background import BackgroundTask
 from claude_transport.loops.current import FairLock
-from claude_transport.protocol.codec import LineDecoder, decode_message
+from claude_transport.protocol.codec import LineDecoder, is_torn
 from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineBlock, LineFramer, OversizedLine
 from claude_transport.streams.address import StreamAttribute
@@ -639,14 +639,6 @@ class FailureCount:
         oversized = self._by_kind.get("oversized", 0)
         noise = sum(self._by_kind.values()) - oversized
         return {"noise_lines": noise, "malformed_lines": noise - self._by_kind.get("noise", 0), "oversized_lines": oversized}
-
-
-def is_torn(tail: bytes) -> bool:
-    """Return whether `tail`, the end of a stream after its last newline, is only the beginning of a JSON object."""
-    if not tail.lstrip().startswith(b"{"):
-        return False
-    message = decode_message(tail)
-    return isinstance(message, DecodeFailure) and message.kind in ("malformed", "invalid_utf8")
 
 
 def check_bounds(**bounds: object) -> None:

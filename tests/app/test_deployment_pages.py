@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from claude_transport.app.arguments import parse
-from claude_transport.gateway.door import GatewayTokens
+from claude_transport.serving.door import GatewayTokens
 from claude_transport.streams.address import parse_address
 
 DOCS = Path(__file__).parents[2] / "docs"

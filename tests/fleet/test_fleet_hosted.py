@@ -18,7 +18,7 @@ from claude_transport.fleet.broker import Broker, BrokerAddress, Carrier
 from claude_transport.fleet.ends import Claimed, WorkerEnd
 from claude_transport.fleet.hosted import HostedSession
 from claude_transport.fleet.messages import Append, Appended, Call, Entry, Fenced, Lease, Owner, Renew, Renewed, Reply, Synced, Take, Taken
-from claude_transport.gateway.door import Allowance, GatewayLimits
+from claude_transport.serving.door import Allowance, GatewayLimits
 from claude_transport.transport import Transport
 
 

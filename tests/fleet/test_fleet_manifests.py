@@ -16,7 +16,7 @@ from claude_transport.app.arguments import MANUAL, parse
 from claude_transport.fleet import FleetMetrics, FleetRegistry
 from claude_transport.fleet.broker import BrokerAddress
 from claude_transport.fleet.hosted import LAST_WORDS
-from claude_transport.gateway.door import GatewayTokens
+from claude_transport.serving.door import GatewayTokens
 from claude_transport.sessions import RedisSessionStore
 from claude_transport.testing import run_store_conformance
 

@@ -10,10 +10,10 @@ from rehearsal import rehearsal
 from virtual_time import Backend, jumping_backends
 
 from claude_transport.errors import ConfigurationError
-from claude_transport.gateway.door import Door, GatewayLimits, GatewayTokens
 from claude_transport.gateway.gateway import Gateway
-from claude_transport.gateway.pace import Pace
 from claude_transport.link.machine import Refusal, Welcome
+from claude_transport.serving.door import Door, GatewayLimits, GatewayTokens
+from claude_transport.serving.pace import Pace
 
 MINUTE = 60.0
 PEERS = 50

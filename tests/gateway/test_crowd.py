@@ -13,9 +13,9 @@ import pytest
 from rehearsal import ALICE, TOKENS, rehearsal
 from virtual_time import virtual_time
 
-from claude_transport.gateway.door import Door, GatewayLimits, GatewayTokens, UnadmittedConnections, source_of
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.link.machine import Hello, Refusal, Welcome, encode_frame
+from claude_transport.serving.door import Door, GatewayLimits, GatewayTokens, UnadmittedConnections, source_of
 from claude_transport.testing.fake_claude import FakeClaude
 from claude_transport.testing.scenario import Scenario
 

@@ -19,12 +19,12 @@ from claude_transport.agents.claude_fields import ClaudeFields
 from claude_transport.app.serve import log_to_stderr
 from claude_transport.gateway.arrival import Arrival
 from claude_transport.gateway.asgi import GatewayApplication
-from claude_transport.gateway.door import Allowance, GatewayLimits
 from claude_transport.gateway.gateway import Gateway
-from claude_transport.gateway.health import GatewayMetrics
+from claude_transport.gateway.metrics import GatewayMetrics
 from claude_transport.gateway.session import PlainSession, Surroundings
-from claude_transport.gateway.turned_away import RefusalLog, TurnedAway
 from claude_transport.link.machine import Bye, Hello, Refusal, Welcome
+from claude_transport.serving.door import Allowance, GatewayLimits
+from claude_transport.serving.turned_away import RefusalLog, TurnedAway
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.memory import memory_stream_pair
 from claude_transport.transports.mock import MockTransport

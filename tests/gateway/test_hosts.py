@@ -12,7 +12,7 @@ import pytest
 from claude_transport.errors import ConfigurationError
 from claude_transport.gateway.asgi import GatewayApplication
 from claude_transport.gateway.gateway import Gateway
-from claude_transport.gateway.health import Hosts
+from claude_transport.serving.pages import Hosts
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import pytest
 from rehearsal import ALICE, Talker, rehearsal
 from virtual_time import virtual_time
 
-from claude_transport.gateway.door import GatewayLimits
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.link.machine import Ack, Bye, Data, End, Hello, Ping, Pong, ProcessEnd, Refusal, Welcome
+from claude_transport.serving.door import GatewayLimits
 from claude_transport.transports.network import NetworkTransport
 
 

@@ -13,7 +13,7 @@ from anyio.abc import SocketAttribute
 from virtual_time import virtual_time
 
 from claude_transport.errors import ConfigurationError
-from claude_transport.gateway.listeners import Listener, open_listeners
+from claude_transport.serving.listeners import Listener, open_listeners
 from claude_transport.streams.address import parse_address
 
 HERE = "tcp://127.0.0.1:0"
@@ -33,7 +33,7 @@ class RefusingSocket(socket.socket):
 
 @virtual_time
 async def test_a_failed_accept_is_logged_and_tried_again_after_a_pause(caplog: pytest.LogCaptureFixture) -> None:
-    with RefusingSocket() as refusing, caplog.at_level(logging.WARNING, logger="claude_transport.gateway.listeners"):
+    with RefusingSocket() as refusing, caplog.at_level(logging.WARNING, logger="claude_transport.serving.listeners"):
         began = anyio.current_time()
         with pytest.raises(anyio.ClosedResourceError):
             await Listener(refusing, address=parse_address(HERE)).accept()

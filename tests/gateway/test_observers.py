@@ -15,9 +15,9 @@ from rehearsal import ALICE, BOB, TOKENS, Processes, Talker
 
 from claude_transport import NetworkTransport, ReplayGap
 from claude_transport.errors import AuthenticationError, CLIConnectionError, ConnectionLost, UsageError
-from claude_transport.gateway.door import GatewayLimits
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.observing import Observation, ObservedLine, observe
+from claude_transport.serving.door import GatewayLimits
 
 SECRET = "sk-ant-api03-" + "a" * 80
 

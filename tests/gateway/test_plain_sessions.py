@@ -14,8 +14,8 @@ from virtual_time import virtual_time
 
 from claude_transport.errors import ProtocolError
 from claude_transport.gateway.arrival import Arrival
-from claude_transport.gateway.door import GatewayLimits
 from claude_transport.link.machine import Refusal
+from claude_transport.serving.door import GatewayLimits
 from claude_transport.streams.memory import MemoryStream, memory_stream_pair
 from claude_transport.streams.sockets import SocketStream
 from claude_transport.transports.stream import StreamTransport

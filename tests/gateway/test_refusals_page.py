@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from loading import load_generator
 
-from claude_transport.gateway.turned_away import REASONS
+from claude_transport.serving.turned_away import REASONS
 
 DOCS = Path(__file__).parents[2] / "docs"
-GATEWAY = Path(__file__).parents[2] / "claude_transport" / "gateway"
+PACKAGE = Path(__file__).parents[2] / "claude_transport"
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_a_page_without_a_place_for_the_table_is_an_error(generator: Any, page: 
 
 
 def test_every_reason_that_the_gateway_gives_is_in_the_table(page: str) -> None:
-    sources = "".join(path.read_text("utf-8") for path in sorted(GATEWAY.glob("*.py")))
+    sources = "".join(path.read_text("utf-8") for room in ("gateway", "serving") for path in sorted((PACKAGE / room).glob("*.py")))
     given = set(re.findall(r"TurnedAway\(\"(\w+)\"", sources))
     assert given == set(REASONS)
     assert [code for code in given if f"\n| `{code}` | {REASONS[code][0]} |" not in page] == []

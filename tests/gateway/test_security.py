@@ -21,9 +21,9 @@ from shares import share
 from virtual_time import virtual_time
 
 from claude_transport.gateway.arrival import Arrival
-from claude_transport.gateway.door import GatewayLimits
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.link.machine import Data, Hello, Refusal, Welcome, encode_frame
+from claude_transport.serving.door import GatewayLimits
 from claude_transport.streams.compression import load_zstd
 from claude_transport.streams.memory import MemoryStream, memory_stream_pair
 from claude_transport.testing.fake_claude import FakeClaude

@@ -16,10 +16,10 @@ from rehearsal import ALICE, Rehearsal, Talker, rehearsal
 from virtual_time import jumping_backends
 
 from claude_transport.gateway.arrival import Arrival
-from claude_transport.gateway.door import GatewayLimits
-from claude_transport.gateway.health import Page
 from claude_transport.gateway.observatory import Viewing
 from claude_transport.protocol.server_sent_events import HEARTBEAT
+from claude_transport.serving.door import GatewayLimits
+from claude_transport.serving.pages import Page
 from claude_transport.streams.websocket import HandshakeRequest
 
 MEBIBYTE = 2**20

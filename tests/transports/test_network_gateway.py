@@ -12,8 +12,8 @@ import anyio
 import pytest
 
 from claude_transport import AuthenticationError, ClaudeOptions, ConfigurationError, ConnectionLost, NetworkTransport, Query
-from claude_transport.gateway.door import GatewayLimits
 from claude_transport.gateway.gateway import Gateway
+from claude_transport.serving.door import GatewayLimits
 from claude_transport.testing import FakeClaude, Scenario
 from claude_transport.testing.conformance.socket_peer import certificates
 

@@ -24,12 +24,12 @@ from anyio.abc import ByteStreamConnectable, TaskGroup
 from claude_transport.backoff import Backoff
 from claude_transport.errors import CLIConnectionError
 from claude_transport.gateway.arrival import Arrival
-from claude_transport.gateway.door import GatewayLimits
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.launch.launcher import Launcher
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.link.carrier import LinkConnectable
 from claude_transport.protocol.envelope import encode_line
+from claude_transport.serving.door import GatewayLimits
 from claude_transport.streams.memory import MemoryConnectable, MemoryStream, memory_stream_pair
 from claude_transport.testing.conformance.bench import wire
 from claude_transport.testing.conformance.clauses import CLAUSES

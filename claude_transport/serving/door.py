@@ -24,8 +24,8 @@ import anyio
 import msgspec
 
 from claude_transport.errors import ConfigurationError, warn_caller
-from claude_transport.gateway.pace import Pace
-from claude_transport.gateway.turned_away import TurnedAway
+from claude_transport.serving.pace import Pace
+from claude_transport.serving.turned_away import TurnedAway
 
 ANYBODY = "anybody"
 """The owner of every session of a gateway without tokens."""

@@ -12,11 +12,10 @@ from contextlib import asynccontextmanager
 import anyio
 
 from claude_transport.errors import ClaudeTransportError
-from claude_transport.gateway.arrival import local_address
-from claude_transport.gateway.door import Door, GatewayLimits
-from claude_transport.gateway.health import Pages
-from claude_transport.gateway.listeners import Listener, accept_all, open_listeners
 from claude_transport.loggers import logger_for
+from claude_transport.serving.door import Door, GatewayLimits
+from claude_transport.serving.listeners import Listener, accept_all, local_address, open_listeners
+from claude_transport.serving.pages import Pages
 from claude_transport.streams.address import Address
 from claude_transport.streams.sockets import SocketStream
 from claude_transport.streams.websocket import HandshakeRequest, HTTPAnswer, accept_websocket, check_websocket

@@ -1,21 +1,19 @@
-"""What the pages `/healthz` and `/metrics` need: the counters of a gateway, the host names that may ask, and the answers.
+"""The pages `/healthz` and `/metrics`: `Hosts` are the host names under which they are answered, `Pages` has the answers.
 
-`Pages` answers, for a gateway and for a worker of a fleet. `arrival.py`, `page_server.py` (own listeners) and `asgi.py` (another server)
-read and write HTTP. `prometheus.py` writes the text.
+A gateway reads the requests on its own listeners or in another server, and `page_server.py` on a listener for pages alone.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
 from claude_transport.errors import ConfigurationError
-from claude_transport.gateway.turned_away import ALLOW, TurnedAway
-from claude_transport.protocol.prometheus import CONTENT_TYPE, counts_text
+from claude_transport.protocol.prometheus import CONTENT_TYPE
+from claude_transport.serving.turned_away import ALLOW, TurnedAway
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,49 +22,6 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     status: int
     text: str
     headers: Mapping[str, str] = msgspec.field(default_factory=lambda: {"content-type": CONTENT_TYPE, "cache-control": "no-store"})
-
-
-class GatewayMetrics:
-    """Counters and gauges of one gateway. The gateway writes them; read them at any time.
-
-    Counters: `connections` by medium, `refused` by code, `sessions` by mode, `ended` sessions by reason, `resumed`, `lines` and `bytes` by
-    direction (`in` comes from clients). Gauges: `active_sessions`, `detached_sessions` (their client is away), `half_open`.
-    """
-
-    def __init__(self) -> None:
-        self.connections: Counter[str] = Counter()
-        self.refused: Counter[str] = Counter()
-        self.sessions: Counter[str] = Counter()
-        self.ended: Counter[str] = Counter()
-        self.resumed = 0
-        self.lines: Counter[str] = Counter()
-        self.bytes: Counter[str] = Counter()
-        self.active_sessions = 0
-        self.detached_sessions = 0
-        self.half_open = 0
-
-    def carried(self, direction: str, *, lines: int, size: int) -> None:
-        """Count `lines` lines of `size` bytes in total. `direction` is `in` (from clients) or `out`."""
-        self.lines[direction] += lines
-        self.bytes[direction] += size
-
-    def prometheus_text(self) -> str:
-        """Write all counters and gauges in the Prometheus text format, version 0.0.4. No label holds the name of a token or a client."""
-        counters: tuple[tuple[str, str, str, Counter[str]], ...] = (
-            ("connections", "Connections accepted.", "medium", self.connections),
-            ("refused", "Connections and requests turned away.", "code", self.refused),
-            ("sessions", "Sessions begun.", "mode", self.sessions),
-            ("sessions_ended", "Sessions ended.", "reason", self.ended),
-            ("lines", "Lines carried.", "direction", self.lines),
-            ("bytes", "Bytes carried.", "direction", self.bytes),
-        )
-        numbers: tuple[tuple[str, str, int], ...] = (
-            ("resumed_total", "Sessions taken up again by a client that came back.", self.resumed),
-            ("active_sessions", "Sessions with a running process.", self.active_sessions),
-            ("detached_sessions", "Sessions whose client is away.", self.detached_sessions),
-            ("half_open", "Connections that have not been admitted.", self.half_open),
-        )
-        return counts_text("claude_transport_gateway_", counters, numbers)
 
 
 _NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]{0,252}[a-z0-9_])?")

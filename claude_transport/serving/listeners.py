@@ -19,6 +19,7 @@ from typing import Any, Final
 import anyio
 import anyio.lowlevel
 import msgspec
+from anyio.abc import ByteStream, SocketAttribute
 
 from claude_transport.errors import ConfigurationError
 from claude_transport.loggers import logger_for
@@ -128,6 +129,16 @@ async def open_listeners(address: Address) -> list[Listener]:
             listener.close()
         raise _listen_error(address, exc) from exc
     return listeners
+
+
+def local_address(stream: ByteStream) -> str | None:
+    """Return the address of this machine that the client has connected to; None for what is not an IP socket."""
+    raw: socket.socket | None = stream.extra(SocketAttribute.raw_socket, None)  # noqa: S610 - anyio's method, not Django's
+    try:
+        name = None if raw is None else raw.getsockname()
+    except OSError:
+        return None  # it is closed
+    return str(name[0]) if isinstance(name, tuple) else None
 
 
 def check_exposure(address: Address, *, authenticates: bool, ssl_context: ssl.SSLContext | None, allow_plaintext: bool) -> None:

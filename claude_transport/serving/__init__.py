@@ -1,0 +1,1 @@
+"""What programs share that serve clients on other machines: gateway, worker of a fleet, bridge. `door` admits, `listeners` accept."""
