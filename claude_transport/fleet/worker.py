@@ -197,7 +197,7 @@ class FleetWorker:
 
     def _pages_at(self, host: str, port: int, names: Collection[str]) -> PageServer:
         pages = Pages(hosts=Hosts(names, bound=[host]), state=self._state, text=self.prometheus_text)
-        return PageServer(Address(scheme="ws", host=host, port=port), pages=pages, door=self._door, limits=self._limits)
+        return PageServer(Address(scheme="http", host=host, port=port), pages=pages, door=self._door, limits=self._limits)
 
     def _state(self) -> str:
         """Return what `/healthz` says."""

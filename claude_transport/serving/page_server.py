@@ -27,7 +27,7 @@ class PageServer:
     """Answers the requests for `pages` at one address; every other path gets 404.
 
     Args:
-        address: where to listen, with the scheme `ws`.
+        address: where to listen, with the scheme `http`.
         pages: the answers.
         door: bounds the requests under way, in number and in time.
         limits: the limits of the door.
@@ -47,7 +47,7 @@ class PageServer:
     @property
     def urls(self) -> tuple[str, ...]:
         """Where it listens: `http://host:port`, with the real port. Empty while it does not."""
-        return tuple(str(each.address).replace("ws://", "http://", 1) for each in self._listeners)
+        return tuple(str(each.address) for each in self._listeners)
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:

@@ -46,7 +46,10 @@ class StreamAttribute(TypedAttributeSet):
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to connect or listen: `host` and `port`, or the `path` of a Unix socket. `target` is the path of a WebSocket request."""
+    """Where to connect or listen: `host` and `port`, or the `path` of a Unix socket. `target` is the path of a WebSocket request.
+
+    The `scheme` is one of `SCHEMES`, or `http` where pages are served and nothing else.
+    """
 
     scheme: str
     host: str = ""

@@ -105,7 +105,7 @@ async def test_a_worker_without_its_broker_is_not_ready_until_it_is_back(broker:
 
 async def test_a_taken_port_and_a_missing_broker_are_typed_errors(broker: BrokerServer) -> None:
     async with serving(FleetWorker(broker.url, command=ECHO, metrics_port=(port := free_port()))):
-        with pytest.raises(errors.ConfigurationError):
+        with pytest.raises(errors.ConfigurationError, match=f"cannot listen on http://127.0.0.1:{port}: "):
             await FleetWorker(broker.url, command=ECHO, metrics_port=port).serve()
     with pytest.raises(errors.CLIConnectionError):
         await FleetWorker("redis://127.0.0.1:1/0", command=ECHO, metrics_port=0).serve()
