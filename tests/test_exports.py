@@ -321,7 +321,7 @@ for name in json.load(sys.stdin):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a process for each module takes too long without fork")
 def test_every_module_that_the_documentation_names_can_be_imported_first(tmp_path: Path) -> None:
     names = documented_modules()
-    assert {"claude_transport.gateway.choices", "claude_transport.streams.websocket"} < set(names)
+    assert {"claude_transport.serving.choices", "claude_transport.streams.websocket"} < set(names)
     given = json.dumps(names)
     ran = subprocess.run([sys.executable, "-c", IMPORTS_EACH], input=given, capture_output=True, text=True, cwd=tmp_path, check=True)
     assert ran.stdout == "", ran.stderr

@@ -20,8 +20,8 @@ from claude_transport.app.failures import EXIT_OK
 from claude_transport.app.serve import check_place, log_to_stderr, read_tokens
 from claude_transport.app.standard_streams import write_out
 from claude_transport.errors import ClaudeTransportError, ConfigurationError
-from claude_transport.gateway.choices import DEFAULT_CHOICES
 from claude_transport.launch.options import ClaudeOptions
+from claude_transport.serving.choices import DEFAULT_CHOICES
 from claude_transport.serving.door import GatewayLimits
 
 if TYPE_CHECKING:

@@ -47,11 +47,11 @@ from claude_transport.fleet.secrets import with_secrets
 from claude_transport.fleet.stream import ask_table, broker_time, prove_with, read_home, read_nodes, wake_node
 from claude_transport.fleet.tables import Tables
 from claude_transport.fleet.takeover import SETUP_REQUESTS, setup_lines, takeover_lines
-from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices, check_answers
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.loggers import logger_for
 from claude_transport.loops.current import Wakeup
 from claude_transport.redis.client import first_of
+from claude_transport.serving.choices import DEFAULT_CHOICES, Choices, check_answers
 from claude_transport.serving.door import ANYBODY, Allowance, Door, GatewayLimits, GatewayTokens
 from claude_transport.serving.page_server import PageServer
 from claude_transport.serving.pages import Hosts, Pages

@@ -17,11 +17,11 @@ from anyio.abc import ByteStream
 from anyio.streams.tls import TLSAttribute
 
 from claude_transport.errors import ClaudeTransportError, ConfigurationError, ProtocolError
-from claude_transport.gateway.choices import check_answers
 from claude_transport.gateway.observatory import Viewing
 from claude_transport.gateway.session import GONE
 from claude_transport.link.machine import LINK_VERSION, Hello, Refusal, decode_frame, encode_frame
 from claude_transport.protocol.codec import is_torn
+from claude_transport.serving.choices import check_answers
 from claude_transport.serving.door import Door, GatewayLimits
 from claude_transport.serving.listeners import local_address
 from claude_transport.serving.pages import Page

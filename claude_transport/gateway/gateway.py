@@ -23,7 +23,6 @@ from anyio.abc import ByteStream
 from claude_transport.agents.registry import find_agent
 from claude_transport.errors import ClaudeTransportError, ConfigurationError, SessionInUse, UsageError
 from claude_transport.gateway.arrival import MAX_FAREWELL, AdmittedClient, Arrival, Mode, Reception
-from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices, check_answers
 from claude_transport.gateway.link_session import LinkSession, digest_of
 from claude_transport.gateway.metrics import GatewayMetrics
 from claude_transport.gateway.observatory import Observatory, ObserverGrant, Send, Viewing
@@ -39,6 +38,7 @@ from claude_transport.launch.options import AgentOptions, ClaudeOptions
 from claude_transport.link.machine import Hello
 from claude_transport.loggers import logger_for
 from claude_transport.loops.background import BackgroundTask
+from claude_transport.serving.choices import DEFAULT_CHOICES, Choices, check_answers
 from claude_transport.serving.door import ANYBODY, Allowance, Door, GatewayLimits, GatewayTokens
 from claude_transport.serving.listeners import Listener, accept_all, check_exposure, open_listeners
 from claude_transport.serving.pages import Hosts, Page, Pages, answer_to_options

@@ -13,9 +13,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rehearsal import rehearsal
 
-from claude_transport.gateway.choices import DEFAULT_CHOICES, LIMITED, Choices
 from claude_transport.launch.options import ClaudeOptions, Effort, PermissionMode
 from claude_transport.link.machine import Hello, Refusal
+from claude_transport.serving.choices import DEFAULT_CHOICES, LIMITED, Choices
 from claude_transport.serving.turned_away import TurnedAway
 from claude_transport.transport import Client
 from claude_transport.transports.subprocess import SubprocessTransport

@@ -19,9 +19,9 @@ from anyio.abc import SocketAttribute
 
 from claude_transport.bridge.host import BridgeHost
 from claude_transport.errors import ClaudeTransportWarning, ConfigurationError
-from claude_transport.gateway.choices import DEFAULT_CHOICES, Choices, check_answers
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.launch.options import ClaudeOptions
+from claude_transport.serving.choices import DEFAULT_CHOICES, Choices, check_answers
 from claude_transport.serving.door import Allowance, Door, GatewayLimits, GatewayTokens
 from claude_transport.serving.listeners import open_listeners
 from claude_transport.serving.turned_away import TurnedAway

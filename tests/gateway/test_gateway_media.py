@@ -14,8 +14,8 @@ import pytest
 from rehearsal import ALICE, TOKENS
 
 import claude_transport as ct
-from claude_transport.gateway.choices import DEFAULT_CHOICES
 from claude_transport.gateway.gateway import Gateway
+from claude_transport.serving.choices import DEFAULT_CHOICES
 from claude_transport.streams.address import parse_address
 from claude_transport.streams.sockets import SocketConnectable
 from claude_transport.testing.conformance.socket_peer import certificates

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from claude_transport.client.query import Query
 from claude_transport.errors import ConfigurationError
-from claude_transport.gateway.choices import Choices
 from claude_transport.launch.argv import build_argv
 from claude_transport.launch.launch import build_launch
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.launch.rules import split_rules
 from claude_transport.launch.validation import validate_options
+from claude_transport.serving.choices import Choices
 from claude_transport.serving.turned_away import TurnedAway
 from claude_transport.transports.mock import MockTransport
 

@@ -20,9 +20,9 @@ from hostile_words import HOSTILE, assert_records_are_safe
 import claude_transport as ct
 from claude_transport import errors, sessions
 from claude_transport.backoff import Backoff, RetryPolicy
-from claude_transport.gateway.choices import Choices
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.protocol.framing import OversizedLine
+from claude_transport.serving.choices import Choices
 from claude_transport.sessions.materialising import FoundSession, PrivatePlace, configuration_of, find_session, remove_abandoned
 from claude_transport.transports.mirroring import Mirror
 
