@@ -27,9 +27,10 @@ from claude_transport.loops.current import Wakeup
 from claude_transport.protocol.framing import LineBlock
 from claude_transport.redis.client import first_of
 from claude_transport.serving.door import Allowance, GatewayLimits
+from claude_transport.serving.hosted import HostedProcess, close_quietly, torn_tail
 from claude_transport.serving.turned_away import TurnedAway
 from claude_transport.text.printable import printable
-from claude_transport.transport import PouredBlocks, Storage, Transport
+from claude_transport.transport import Storage, Transport
 from claude_transport.wrappers.redactor import redactor_for
 
 logger: logging.Logger = logger_for(__name__)
@@ -62,21 +63,12 @@ async def release_session(broker: Broker, session: str, token: str, *, ended: bo
         await Tables(broker).hold({session: 0})
 
 
-async def close_quietly(transport: Transport) -> None:
-    """Close the transport of a session. An error of that says less than why it is closed, and goes to the log."""
-    with anyio.CancelScope(shield=True):
-        try:
-            await transport.close()
-        except Exception as exc:  # noqa: BLE001 - a program's own transport may raise anything
-            logger.info("the transport of a session could not be closed: %s", printable(exc))
-
-
 def failed_end(exc: Exception, *, doing: str) -> SessionEnd:
     """Return what a client is told of an error that is not ours. Its text stays in the log of the worker: it may hold a secret."""
     return SessionEnd(code="failed", error=f"{doing} failed on the worker ({type(first_of(exc)).__name__}); its log says more")
 
 
-class HostedSession:
+class HostedSession(HostedProcess):
     """A session that this worker has claimed.
 
     Args:
@@ -104,16 +96,11 @@ class HostedSession:
         limits: GatewayLimits,
         storage: Storage | None,
     ) -> None:
+        super().__init__(transport, limits=limits, allowance=allowance, fields=fields)
         self.id: str = session
         self.end: WorkerEnd = end
-        self.transport: Transport = transport
-        self.bytes_in: int = 0
-        self.bytes_out: int = 0
         self._broker = broker
         self._carrier = carrier
-        self._fields = fields
-        self._allowance = allowance
-        self._limits = limits
         self._storage = storage
         self._changed = Wakeup()
         self._stored = Wakeup()
@@ -163,7 +150,7 @@ class HostedSession:
             for arrival in self.end.arrived(entries):
                 if arrival.kind == Kind.BYE:
                     self._bye.set()
-            if self.end.waiting_bytes > 4 * self._limits.line_bytes:
+            if self.end.waiting_bytes > 4 * self.limits.line_bytes:
                 raise TurnedAway("line_too_long", "the client has not waited for the process to take its input")
         except ReplayGap as exc:  # a worker that has taken this one's place lets the broker forget what it has taken: ask first
             self._gap, self._is_deaf = exc, True
@@ -291,13 +278,9 @@ class HostedSession:
         elif arrival.kind == Kind.DATA:
             data = arrival.data
             lines = data[:-1].split(b"\n") if data.endswith(b"\n") else data.split(b"\n")
-            if max(map(len, lines)) > self._limits.line_bytes:
-                raise TurnedAway("line_too_long", f"a line has more than {self._limits.line_bytes} bytes")
-            self.bytes_in += len(data)
-            self._check_size()
-            await self._allowance.spend(len(data))
+            await self.admit_lines(lines, size=len(data))
             await self._remember_setup(data)
-            merged = self._fields.merged(lines)
+            merged = self.fields.merged(lines)
             await self._lease_holds()  # the allowance and the broker may have taken long
             await self._write(data if merged is lines else b"\n".join(merged) + b"\n")
 
@@ -328,11 +311,6 @@ class HostedSession:
     def _hold_turns(self, *, unstored: bool) -> None:
         self.end.hold_turns(unstored=unstored)
         self._carrier.wake()
-
-    def _check_size(self) -> None:
-        limit = self._limits.session_bytes
-        if limit is not None and self.bytes_in + self.bytes_out > limit:
-            raise TurnedAway("session_bytes", f"the session has carried more than {limit} bytes")
 
     async def _renew(self) -> None:
         """Renew the lease in time. Ends the session when its client is gone for good, or when it was asked to stop."""
@@ -371,15 +349,14 @@ class HostedSession:
         """Say the output of the process, until its end."""
         end = SessionEnd()
         try:
-            while await self._hand_output():
+            while await self.hand_output(self._say):
                 while not self.end.writer.has_room and self._lost is None and not self._bye.is_set():
                     await self._changed.wait()
         except TurnedAway as exc:
             self.refuse(exc)
         except (TruncatedStream, ProcessError) as exc:
-            torn = exc if isinstance(exc, TruncatedStream) else exc.__cause__
-            if isinstance(torn, TruncatedStream):
-                self.end.say(torn.bytes_tail)
+            if tail := torn_tail(exc):
+                self.end.say(tail)
         except ClaudeTransportError as exc:
             if not self._bye.is_set():
                 end = SessionEnd(code="failed", error=f"reading from the process failed on the worker ({type(exc).__name__})")
@@ -400,20 +377,9 @@ class HostedSession:
             )
         )
 
-    async def _hand_output(self) -> bool:
-        """Hand on the output until there is no room for more: then it returns True. Returns False at the end."""
-        lines = self.transport.read_lines()
-        if isinstance(lines, PouredBlocks):
-            return await lines.pour_blocks(self._say)
-        async for batch in lines:
-            if self._say(LineBlock.of(batch)):
-                return True
-        return False
-
     def _say(self, block: LineBlock) -> bool:
         data = bytes(block) if not self._setup else without_setup_answers(bytes(block))
-        self.bytes_out += len(data)
-        self._check_size()
+        self.count_output(len(data))
         if self._storage is not None and self._storage.is_storing():
             self.end.hold_turns(unstored=True)
             self._stored.fire()

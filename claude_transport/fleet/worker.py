@@ -10,7 +10,6 @@ import hmac
 import itertools
 import logging
 import os
-import re
 import secrets
 import socket
 import ssl
@@ -38,7 +37,7 @@ from claude_transport.fleet.answers import (
 )
 from claude_transport.fleet.broker import READ_BLOCK, Broker, BrokerAddress, BrokerCut, Carrier
 from claude_transport.fleet.ends import LEASE_SECONDS, Claimed, WorkerEnd
-from claude_transport.fleet.hosted import HostedSession, close_quietly, failed_end, release_session
+from claude_transport.fleet.hosted import HostedSession, failed_end, release_session
 from claude_transport.fleet.messages import FLEET_VERSIONS, Owner, SessionEnd
 from claude_transport.fleet.metrics import FleetMetrics
 from claude_transport.fleet.placement import MAX_NODE_BYTES, NODE_SECONDS, Node, Placed, Placing, Wanted, rank_nodes
@@ -53,12 +52,13 @@ from claude_transport.loops.current import Wakeup
 from claude_transport.redis.client import first_of
 from claude_transport.serving.choices import DEFAULT_CHOICES, Choices, check_answers
 from claude_transport.serving.door import ANYBODY, Allowance, Door, GatewayLimits, GatewayTokens
+from claude_transport.serving.hosted import START_TIMEOUT, close_quietly, start_process, trace_of
 from claude_transport.serving.page_server import PageServer
 from claude_transport.serving.pages import Hosts, Pages
 from claude_transport.serving.turned_away import TurnedAway
 from claude_transport.streams.address import Address, check_text
 from claude_transport.text.printable import printable
-from claude_transport.transport import Client, SessionTerms, Transport, check_transport
+from claude_transport.transport import Client, SessionTerms, Transport
 from claude_transport.transports.subprocess import SubprocessTransport
 
 logger: logging.Logger = logger_for(__name__)
@@ -73,9 +73,6 @@ _BEAT: Final = NODE_SECONDS / 5
 
 _TIDY_BEATS: Final = 100
 """Heartbeats from one removal of what is gone from the tables to the next: five minutes."""
-
-_START_TIMEOUT: Final = 60.0
-"""Seconds for a process to start."""
 
 _STORE_PAUSE: Final = 1.0
 """Seconds between two attempts to take a conversation that the store still gives to the worker before."""
@@ -221,7 +218,7 @@ class FleetWorker:
         self._broker = broker = Broker(self._address)
         try:
             async with contextlib.nullcontext() if self._page_server is None else self._page_server.serving():
-                await broker.start(timeout=_START_TIMEOUT)
+                await broker.start(timeout=START_TIMEOUT)
                 await self._serve(broker)
         except BaseExceptionGroup as group:
             raise first_of(group) from group
@@ -621,7 +618,7 @@ class FleetWorker:
         before = await self._conversation_before(broker, session, end)
         client = Client(answers=check_answers(wanted.answers), trace=trace_of(wanted.trace))
         try:
-            with anyio.fail_after(_START_TIMEOUT):
+            with anyio.fail_after(START_TIMEOUT):
                 conversation = await _conversation_of(options, session, before, token=end.token)
                 transport, terms = await self._connected(conversation.options, client)
         except TurnedAway:
@@ -659,19 +656,10 @@ class FleetWorker:
     async def _connected(self, options: ClaudeOptions, client: Client) -> tuple[Transport, SessionTerms]:
         """Start a process. Waits for a store in which the worker before still holds the session; the caller bounds that."""
         while True:
-            transport = self._launch(options)
-            check_transport(transport, of="FleetWorker", option="launch")
             try:
-                terms = transport.attach(client)
-                terms.check_prompts_pass(of="FleetWorker")
-                await transport.connect()
-            except BaseException as exc:
-                await close_quietly(transport)
-                if not isinstance(exc, SessionInUse):
-                    raise
-            else:
-                return transport, terms
-            await anyio.sleep(_STORE_PAUSE)
+                return await start_process(self._launch, options, client, of="FleetWorker")
+            except SessionInUse:
+                await anyio.sleep(_STORE_PAUSE)
 
     def _owner_of(self, session: str, fields: Mapping[str, str]) -> str:
         """Return the name of the token that began the session. Raises `TurnedAway` when none did."""
@@ -801,15 +789,6 @@ async def _renewed(carrier: Carrier, end: WorkerEnd) -> AsyncIterator[None]:
         raise first_of(group) from group
     if lost:
         raise lost[0]
-
-
-_TRACE_FIELDS: Final = ("traceparent", "tracestate")
-_TRACE_VALUE: Final = re.compile(r"[\x20-\x7e]{1,512}")
-
-
-def trace_of(trace: Mapping[str, str]) -> dict[str, str]:
-    """Return the trace context of a client. Only these two names: they become environment variables of the process."""
-    return {name: value for name in _TRACE_FIELDS if _TRACE_VALUE.fullmatch(value := trace.get(name, ""))}
 
 
 def _own_name() -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hmac
 import logging
-import re
 import ssl
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,7 +31,6 @@ from claude_transport.gateway.session import (
     Session,
     SessionInfo,
     Surroundings,
-    close_quietly,
 )
 from claude_transport.launch.options import AgentOptions, ClaudeOptions
 from claude_transport.link.machine import Hello
@@ -40,6 +38,7 @@ from claude_transport.loggers import logger_for
 from claude_transport.loops.background import BackgroundTask
 from claude_transport.serving.choices import DEFAULT_CHOICES, Choices, check_answers
 from claude_transport.serving.door import ANYBODY, Allowance, Door, GatewayLimits, GatewayTokens
+from claude_transport.serving.hosted import START_TIMEOUT, close_quietly, start_process, trace_of
 from claude_transport.serving.listeners import Listener, accept_all, check_exposure, open_listeners
 from claude_transport.serving.pages import Hosts, Page, Pages, answer_to_options
 from claude_transport.serving.turned_away import RefusalLog, TurnedAway
@@ -47,7 +46,7 @@ from claude_transport.streams.address import Address, parse_address
 from claude_transport.streams.process import DEFAULT_CLOSE_TIMEOUT
 from claude_transport.streams.websocket import HandshakeRequest
 from claude_transport.text.printable import printable
-from claude_transport.transport import Client, Transport, check_transport
+from claude_transport.transport import Client, Transport
 from claude_transport.transports.subprocess import SubprocessTransport
 
 logger: logging.Logger = logger_for(__name__)
@@ -60,15 +59,8 @@ Launch: TypeAlias = Callable[[Any], Transport]
 DEFAULT_DRAIN_TIMEOUT: Final = 30.0
 """Seconds that running turns get to finish when the gateway ends. Service managers wait 90 before they kill it."""
 
-_START_TIMEOUT: Final = 60.0
-"""Seconds for a process to start. It takes milliseconds; a file system that does not answer must not keep a place for ever."""
-
 _ANSWERS: Final = "answers"
 """Reserved key in the options of a hello; not a CLI option. Lists what the client will answer, as `Client.answers` does."""
-
-_TRACE_FIELDS: Final = ("traceparent", "tracestate")
-_TRACE_VALUE: Final = re.compile(r"[\x20-\x7e]{1,512}")
-"""The values that W3C Trace Context allows, up to the length that every participant has to hand on."""
 
 
 class Gateway:
@@ -455,18 +447,12 @@ class Gateway:
         own = self._options
         options = self._choices.apply(own, chosen) if isinstance(own, ClaudeOptions) else self._without_choices(chosen)
         try:
-            transport = self._launch(options)
-            check_transport(transport, of="Gateway", option="launch")
-            trace = _trace_of(guest.hello) if guest.hello is not None else {}
-            terms = transport.attach(Client(answers=answers, trace=trace))
-            try:
-                terms.check_prompts_pass(of="Gateway")
-                with anyio.fail_after(_START_TIMEOUT):
-                    await transport.connect()
-                self._roster.refuse_if_draining()  # drain() or aclose() came meanwhile, and would not see this session
-            except BaseException:
+            client = Client(answers=answers, trace=trace_of(guest.hello.trace) if guest.hello is not None else {})
+            with anyio.fail_after(START_TIMEOUT):
+                transport, terms = await start_process(self._launch, options, client, of="Gateway")
+            if self._roster.draining:  # drain() or aclose() came meanwhile, and would not see this session
                 await close_quietly(transport)
-                raise
+                self._roster.refuse_if_draining()
         except TurnedAway:
             raise
         except ConfigurationError as exc:
@@ -576,11 +562,6 @@ def _failed_start(exc: Exception, owner: str, *, agent: str) -> TurnedAway:
     if isinstance(exc, SessionInUse):
         what += ": another host has the session; wait for its end, or set fork_session=True for a copy"
     return TurnedAway("start", what, retryable=bool(getattr(exc, "retryable", True)))
-
-
-def _trace_of(hello: Hello) -> dict[str, str]:
-    """Return the trace context of the client. Only these two names: they become environment variables of the process."""
-    return {name: value for name in _TRACE_FIELDS if _TRACE_VALUE.fullmatch(value := hello.trace.get(name, ""))}
 
 
 class Roster:

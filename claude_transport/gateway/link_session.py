@@ -18,7 +18,7 @@ import anyio
 from anyio.abc import ByteStream
 
 from claude_transport.errors import ClaudeTransportError, ProcessError, ProtocolError, ReplayGap, TruncatedStream
-from claude_transport.gateway.session import GONE, Session, Surroundings, close_quietly
+from claude_transport.gateway.session import GONE, Session, Surroundings
 from claude_transport.link.carrier import LinkCarrier, LinkInbox
 from claude_transport.link.machine import (
     CLOSED_BY_SERVER,
@@ -37,6 +37,7 @@ from claude_transport.link.machine import (
 from claude_transport.loops.background import BackgroundTask
 from claude_transport.loops.current import Wakeup
 from claude_transport.protocol.framing import LineBlock
+from claude_transport.serving.hosted import close_quietly, torn_tail
 from claude_transport.serving.turned_away import TurnedAway
 from claude_transport.text.printable import redacted_tail
 from claude_transport.transport import Transport
@@ -154,16 +155,15 @@ class LinkSession(Session):
             self._note_end(exc.reason)
             error = str(exc)
         except (TruncatedStream, ProcessError) as exc:
-            truncated = exc if isinstance(exc, TruncatedStream) else exc.__cause__
-            if isinstance(truncated, TruncatedStream):
-                self._end.send(truncated.bytes_tail)  # the bytes after the last newline
+            if tail := torn_tail(exc):
+                self._end.send(tail)
         except ClaudeTransportError as exc:
             error = self._unwritten or f"reading from the process failed on the gateway ({type(exc).__name__})"
             if self.ended not in _GATEWAY_ENDS:
                 self.log(logging.WARNING, "process_failed", f"reading from its process failed ({type(exc).__name__})")
         closed = self.ended in _GATEWAY_ENDS
         self.activity.rest()
-        await self.transport.close()
+        await close_quietly(self.transport)
         info = self.transport.info
         self._end.end_process(
             accepted=self._accepted,
@@ -183,7 +183,7 @@ class LinkSession(Session):
         if start < len(data) or not self._end.has_room:
             self._unfinished = block, data, start
             return True
-        self.count_output(block)
+        self.note_output(block)
         return False
 
     def _queue(self, data: bytes, start: int) -> int:
@@ -205,7 +205,7 @@ class LinkSession(Session):
             while start < len(data) or not self._end.has_room:
                 await self._changed.wait()
                 start = self._queue(data, start)
-            self.count_output(block)
+            self.note_output(block)
 
     async def _feed(self) -> None:
         """Write the client's bytes to the process, in order, and acknowledge them.
@@ -255,7 +255,7 @@ class LinkSession(Session):
                 while self.ended is None:  # until _obey_farewell() has delivered the last input and ended the turns; it is bounded
                     await self._changed.wait()
                 break
-            with anyio.move_on_after(self.surroundings.limits.lease):
+            with anyio.move_on_after(self.limits.lease):
                 while self._connection is None:
                     await self._changed.wait()
             if self._connection is None:
@@ -337,7 +337,7 @@ class LinkSession(Session):
         welcome = Welcome(
             version=LINK_VERSION,
             session=self.key,
-            lease=self.surroundings.limits.lease,
+            lease=self.limits.lease,
             received=end.received,
             replay_from=end.replay_from,
             window=end.window,

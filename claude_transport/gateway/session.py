@@ -27,10 +27,11 @@ from claude_transport.protocol.codec import is_torn
 from claude_transport.protocol.framing import LineBlock, LineFramer, OversizedLine
 from claude_transport.protocol.observation import LineLog
 from claude_transport.serving.door import Allowance, GatewayLimits
+from claude_transport.serving.hosted import HostedProcess, close_quietly, torn_tail
 from claude_transport.serving.turned_away import TurnedAway
 from claude_transport.streams.sockets import SocketStream
 from claude_transport.text.printable import printable
-from claude_transport.transport import PouredBlocks, Transport
+from claude_transport.transport import Transport
 
 logger: logging.Logger = logger_for(__name__)
 
@@ -70,7 +71,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     fields: HeldOptions
 
 
-class Session(ABC):
+class Session(HostedProcess, ABC):
     """A process behind the gateway, and the limits between it and its client.
 
     `transport` is connected to the process. `on_end` is called once, when the session is over; `ended` is then the reason.
@@ -79,15 +80,13 @@ class Session(ABC):
     mode: ClassVar[str]
 
     def __init__(self, transport: Transport, *, surroundings: Surroundings, on_end: Callable[[Session], object]) -> None:
-        self.transport = transport
+        super().__init__(transport, limits=surroundings.limits, allowance=surroundings.allowance, fields=surroundings.fields)
         self._on_end = on_end
         self.surroundings = surroundings
         self.id: str = secrets.token_hex(_ID_BYTES)
         self.started_at: dt.datetime = dt.datetime.now(dt.UTC)
         self.activity: Activity = Activity()
         self.ended: str | None = None
-        self.bytes_in: int = 0
-        self.bytes_out: int = 0
         self.log_of_lines: LineLog | None = None
         """Where the lines are kept for observers; None while the session has none."""
         self._input = LineFramer(max_line_bytes=surroundings.limits.line_bytes)
@@ -175,44 +174,30 @@ class Session(ABC):
         return is_whole
 
     async def _to_process(self, lines: Sequence[bytes]) -> None:
-        limits = self.surroundings.limits
-        size = sum(map(len, lines)) + len(lines)
-        for line in lines:
-            if isinstance(line, OversizedLine) or len(line) > limits.line_bytes:
-                raise TurnedAway("line_too_long", f"a line has more than {limits.line_bytes} bytes")
-        self.bytes_in += size
-        self._check_size()
-        self.surroundings.metrics.carried("in", lines=len(lines), size=size)
-        await self.surroundings.allowance.spend(size)
+        await self.admit_lines(lines, size=sum(map(len, lines)) + len(lines))
         self.activity.said(lines)
         if self.log_of_lines is not None:
             self.log_of_lines.append_lines("in", lines)
         with self._faults_told("writing to"):
-            await self.transport.write(b"\n".join(self.surroundings.fields.merged(lines)) + b"\n")
+            await self.transport.write(b"\n".join(self.fields.merged(lines)) + b"\n")
 
-    def count_output(self, block: LineBlock) -> None:
+    def count_input(self, *, lines: int, size: int) -> None:
+        """Count input of the session and of the gateway. Raises `TurnedAway` when the session has carried too many bytes."""
+        super().count_input(lines=lines, size=size)
+        self.surroundings.metrics.carried("in", lines=lines, size=size)
+
+    def note_output(self, block: LineBlock) -> None:
         """Count lines of the process, after they were sent. Raises `TurnedAway` when the session has carried too many bytes."""
-        self.bytes_out += block.size
         self.surroundings.metrics.carried("out", lines=block.count, size=block.size)
         self.activity.heard(block)
         if self.log_of_lines is not None:
             self.log_of_lines.append("out", block)
-        if self.surroundings.limits.session_bytes is not None:
-            self._check_size()
+        self.count_output(block.size)
 
     async def hand_output(self, hand_on: Callable[[LineBlock], bool]) -> bool:
-        """Call `hand_on(block)` for each block of the process's lines until it returns True. Returns False at their good end.
-
-        `hand_on` may be called outside every task: it must neither wait nor start anything. An error that it raises is raised here.
-        """
+        """Do as that of `HostedProcess`. What a transport of the operator raises becomes a `ConnectionLost`."""
         with self._faults_told("reading from"):
-            lines = self.transport.read_lines()
-            if isinstance(lines, PouredBlocks):
-                return await lines.pour_blocks(hand_on)
-            async for batch in lines:
-                if hand_on(LineBlock.of(batch)):
-                    return True
-            return False
+            return await super().hand_output(hand_on)
 
     @contextlib.contextmanager
     def _faults_told(self, doing: str) -> Iterator[None]:
@@ -224,11 +209,6 @@ class Session(ABC):
         except Exception as exc:
             logger.exception("session %s of %s: %s its process failed", self.id, printable(self.owner), doing)
             raise ConnectionLost(f"{doing} the process failed on the gateway ({type(exc).__name__})", code="transport.failed") from exc
-
-    def _check_size(self) -> None:
-        limit = self.surroundings.limits.session_bytes
-        if limit is not None and self.bytes_in + self.bytes_out > limit:
-            raise TurnedAway("session_bytes", f"the session has carried more than {limit} bytes")
 
     def log(self, level: int, event: str, text: str, **details: object) -> None:
         """Write a log record about this session. `text` and `details` are made `printable()`, because they may quote the client.
@@ -244,12 +224,6 @@ class Session(ABC):
         if self.ended is None:
             self.ended = reason
             self.activity.rest()
-
-
-async def close_quietly(transport: Transport) -> None:
-    """Close `transport` even while the caller is being cancelled. Bounded by the transport."""
-    with anyio.CancelScope(shield=True):
-        await transport.close()
 
 
 _CHUNK_BYTES: Final = 64 * 2**10
@@ -347,12 +321,9 @@ class PlainSession(Session):
             refused.append(exc)
             self._note_end(exc.reason)
         except (TruncatedStream, ProcessError) as exc:
-            torn = exc if isinstance(exc, TruncatedStream) else exc.__cause__
-            if isinstance(torn, TruncatedStream):
-                try:
-                    await stream.send(torn.bytes_tail)
-                except GONE:
-                    pass  # the process has ended anyway
+            if tail := torn_tail(exc):
+                with contextlib.suppress(*GONE):  # the process has ended anyway
+                    await stream.send(tail)
             if isinstance(exc, ProcessError):
                 self._note_end("failed")
                 self.log(logging.WARNING, "process_failed", f"{exc}", exit_code=exc.exit_code, signal=exc.signal)
@@ -384,7 +355,7 @@ class _Voice:
         if sent < block.size:
             self._unfinished = block, sent
             return True
-        self._session.count_output(block)
+        self._session.note_output(block)
         return False
 
     async def finish(self) -> None:
@@ -392,7 +363,7 @@ class _Voice:
         if self._unfinished is not None:
             (block, sent), self._unfinished = self._unfinished, None
             await self._stream.send(bytes(block)[sent:])
-            self._session.count_output(block)
+            self._session.note_output(block)
 
 
 async def _end_politely(stream: ByteStream, refused: list[TurnedAway]) -> None:

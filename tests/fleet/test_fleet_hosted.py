@@ -354,7 +354,7 @@ async def test_input_that_the_process_does_not_take_holds_its_end_up_for_a_secon
 
 @pytest.mark.parametrize("words", SHORTER.values(), ids=SHORTER)
 async def test_what_ends_a_session_and_what_its_transport_raises_are_one_line(words: str, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "claude_transport.fleet")
+    caplog.set_level("INFO", "claude_transport")
     stand = Stand()
     stand.process.closing = LookupError(words)
     async with stand.running():

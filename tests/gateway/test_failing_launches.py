@@ -40,6 +40,11 @@ class Breaking(MockTransport):
             raise LookupError("the operator's own code")
         await super().end_input()
 
+    async def close(self) -> None:
+        await super().close()
+        if self._place == "close":
+            raise LookupError("the operator's own code")
+
 
 class Holding(TransportWrapper):
     """Holds prompts back, which a gateway cannot do."""
@@ -103,3 +108,20 @@ async def test_the_failure_is_logged_in_one_line_whatever_the_client_is_called(w
     told = [record.getMessage() for record in caplog.records if record.exc_info]
     assert len(told) == 1
     assert_lines_are_safe(told)
+
+
+@pytest.mark.parametrize("mode", ["plain", "link"])
+async def test_a_process_that_cannot_be_closed_in_good_order_ends_its_session_all_the_same(mode: str) -> None:
+    async with rehearsal(launch=lambda _options: Breaking("close")) as stage:
+        client = await (stage.plain() if mode == "plain" else stage.link())
+        await stage.until(sessions=1)
+        if mode == "plain":
+            await client.stream.send_eof()
+            assert await client.rest() == b""
+        else:
+            await client.frame(End(0))
+            await client.frame(Ack((await client.hear_frame(ProcessEnd)).after + 1))
+        await client.stream.aclose()
+        await stage.until(sessions=0)
+        assert stage.gateway.metrics.ended == {"ended": 1}
+        assert stage.gateway.metrics.refused == {}
