@@ -419,7 +419,12 @@ class WorkerEnd(FleetEnd):
     @property
     def busy(self) -> bool:
         """True while a turn runs, or input waits."""
-        return self._begun > self._over or self.has_input
+        return (self._turns.busy and not self._is_over) or self.has_input
+
+    @property
+    def turn_may_follow(self) -> bool:
+        """True when no turn is known to run, but the process may not have read all prompts yet."""
+        return not self._is_over and self._turns.turn_may_follow
 
     def append_call(self) -> Append | None:
         """Return the next append, with the turns that are over once everything before is said; None when there is nothing to say."""

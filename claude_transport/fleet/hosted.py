@@ -27,7 +27,7 @@ from claude_transport.loops.current import Wakeup
 from claude_transport.protocol.framing import LineBlock
 from claude_transport.redis.client import first_of
 from claude_transport.serving.door import Allowance, GatewayLimits
-from claude_transport.serving.hosted import HostedProcess, close_quietly, torn_tail
+from claude_transport.serving.hosted import HostedProcess, close_quietly, torn_tail, wait_for_turns
 from claude_transport.serving.turned_away import TurnedAway
 from claude_transport.text.printable import printable
 from claude_transport.transport import Storage, Transport
@@ -182,9 +182,13 @@ class HostedSession(HostedProcess):
         self._bye.set()
 
     async def move_away(self) -> None:
-        """Wait until no turn runs and no input waits, then let another worker have the session. The caller bounds the wait."""
-        while self.end.busy and not self._is_over:
-            await self._changed.wait()
+        """Wait until no turn runs or follows and no input waits, then let another worker have the session. The caller bounds the wait."""
+        end = self.end
+        await wait_for_turns(
+            run=lambda: end.busy and not self._is_over,
+            may_follow=lambda: end.turn_may_follow and not self._is_over,
+            changed=self._changed.wait,
+        )
         self.leave()
 
     def leave(self) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import logging
-import math
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +26,7 @@ from claude_transport.protocol.codec import is_torn
 from claude_transport.protocol.framing import LineBlock, LineFramer, OversizedLine
 from claude_transport.protocol.observation import LineLog
 from claude_transport.serving.door import Allowance, GatewayLimits
-from claude_transport.serving.hosted import HostedProcess, close_quietly, torn_tail
+from claude_transport.serving.hosted import HostedProcess, close_quietly, torn_tail, wait_for_turns
 from claude_transport.serving.turned_away import TurnedAway
 from claude_transport.streams.sockets import SocketStream
 from claude_transport.text.printable import printable
@@ -42,9 +41,6 @@ _ID_BYTES: Final = 4
 
 _LAST_TURN: Final = 5.0
 """Seconds for an interrupted turn to end before the input of its process ends. Codex needs 0.04."""
-
-_NEXT_TURN: Final = 2.0
-"""Seconds in which an agent that has read a prompt begins its turn. Claude needs 0.03."""
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -421,11 +417,7 @@ class Activity:
 
     async def idle(self) -> None:
         """Wait until no turn runs, and none follows from a prompt that the agent has got. The caller bounds the wait."""
-        while self.busy or self._turns.turn_may_follow:
-            with anyio.move_on_after(math.inf if self.busy else _NEXT_TURN) as waiting:
-                await self.changed()
-            if waiting.cancelled_caught:
-                return
+        await wait_for_turns(run=lambda: self.busy, may_follow=lambda: self._turns.turn_may_follow, changed=self.changed)
 
     async def changed(self) -> None:
         """Wait until the process has said something, or the session rests. The caller bounds the wait."""

@@ -6,8 +6,9 @@ Sessions of a gateway and of a fleet's worker are made of it. They know how the 
 from __future__ import annotations
 
 import logging
+import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import anyio
@@ -25,6 +26,9 @@ logger: logging.Logger = logger_for(__name__)
 
 START_TIMEOUT: Final = 60.0
 """Seconds for a process to start. It takes milliseconds; a file system that does not answer must not keep a place for ever."""
+
+_NEXT_TURN: Final = 2.0
+"""Seconds in which an agent that has read a prompt begins its turn. Claude needs 0.03."""
 
 _TRACE_FIELDS: Final = ("traceparent", "tracestate")
 _TRACE_VALUE: Final = re.compile(r"[\x20-\x7e]{1,512}")
@@ -116,6 +120,21 @@ async def start_process(
         await close_quietly(transport)
         raise
     return transport, terms
+
+
+async def wait_for_turns(*, run: Callable[[], bool], may_follow: Callable[[], bool], changed: Callable[[], Awaitable[object]]) -> None:
+    """Wait until no turn runs, and none follows from a prompt that the process has got. The caller bounds the wait.
+
+    Args:
+        run: returns True while a turn runs.
+        may_follow: returns True while a turn may follow (see `TurnTracker.turn_may_follow`). That is waited for two seconds.
+        changed: waits until the process has said something.
+    """
+    while run() or may_follow():
+        with anyio.move_on_after(math.inf if run() else _NEXT_TURN) as waiting:
+            await changed()
+        if waiting.cancelled_caught:
+            return
 
 
 async def close_quietly(transport: Transport) -> None:

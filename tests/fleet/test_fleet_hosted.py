@@ -223,6 +223,35 @@ async def test_a_drain_does_not_wait_for_a_session_that_is_over() -> None:
         await stand.session.move_away()
 
 
+@virtual_time
+async def test_a_session_that_moves_waits_for_the_turn_of_a_prompt_that_the_process_had_not_read_when_it_was_idle() -> None:
+    state = b'{"type":"system","subtype":"session_state_changed","state":"%s"}\n'
+    running, idle, result, prompt = state % b"running", state % b"idle", b'{"type":"result"}\n', b'{"type":"user"}\n'
+    stand = Stand()
+    moved: list[float] = []
+
+    async def move() -> None:
+        await stand.session.move_away()
+        moved.append(anyio.current_time())
+
+    async with stand.running(), anyio.create_task_group() as tasks:
+        for number in (1, 2):
+            stand.session.hear([Entry(number, "1.c", "d", prompt)])
+            await anyio.wait_all_tasks_blocked()
+            stand.end.say(running if number == 1 else result + idle)
+        assert stand.process.written == [prompt, prompt]
+        tasks.start_soon(move)
+        await anyio.wait_all_tasks_blocked()
+        stand.end.say(running)
+        stand.session.wake()
+        await anyio.sleep(600)
+        assert moved == []
+        stand.end.say(result + idle)
+        stand.session.wake()
+        await anyio.wait_all_tasks_blocked()
+    assert len(moved) == 1
+
+
 async def test_a_process_that_ends_before_it_is_set_up_ends_its_session() -> None:
     stand = Stand(held=False)
     async with stand.running(setup=(line(1),)):
