@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -43,12 +44,18 @@ __all__ = ["PAGE", "main", "render", "subtype_of"]
 S = TypeVar("S", bound=msgspec.Struct)
 
 PAGE = Path(__file__).parent / "reference" / "control-requests.md"
+SHOWN_BY: Mapping[str, list[str]] = {
+    name: recordings
+    for table in tomllib.loads(Path(__file__).with_name("recordings.toml").read_text("utf-8")).values()
+    for name, recordings in table.items()
+}
+"""The recordings that show what the words on a class or a method say."""
 
 INTRODUCTION = f"""\
 # Control requests and hooks
 
 <!-- Written by docs/generate_controls.py from claude_transport/client/controls.py, protocol/control, protocol/answers and protocol/hooks:
-change those, and run it again. -->
+change those or docs/recordings.toml, and run it again. -->
 
 `Query` has a method for each request that CLI 2.1.329 was seen to answer. `query.request(subtype, **fields)` sends any other request, and
 returns the payload as it is. Names in brackets like `[08a]` are recordings of the CLI in which a fact was observed. *Declared* means
@@ -115,8 +122,9 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def paragraphs(item: Any) -> str:
-    """Return the docstring on one line."""
-    return cell(inspect.getdoc(item) or "")
+    """Return the docstring on one line, and the recordings that show it."""
+    recorded = SHOWN_BY.get(item.__name__)
+    return cell(inspect.getdoc(item) or "") + (f" [{', '.join(recorded)}]" if recorded else "")
 
 
 def subtype_of(method: Callable[..., Any]) -> str:

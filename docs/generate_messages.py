@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,8 @@ __all__ = ["PAGE", "main", "message_classes", "render", "sightings"]
 
 PAGE = Path(__file__).parent / "reference" / "messages.md"
 RECORDINGS = Path(__file__).parent.parent / "tests" / "recordings"
+SHOWN_BY: Mapping[str, list[str]] = tomllib.loads(Path(__file__).with_name("recordings.toml").read_text("utf-8"))["messages"]
+"""The recordings that show what the words on a class say."""
 
 SPEECH = ("AssistantMessage", "UserMessage", "ResultMessage", "StreamEvent")
 FRAMES = ("ControlRequest", "ControlResponse", "ControlCancelRequest")
@@ -34,8 +37,8 @@ Sightings = Mapping[tuple[str, str], list[str]]
 INTRODUCTION = """\
 # Messages
 
-<!-- Written by docs/generate_messages.py from the Structs in claude_transport/protocol and from tests/recordings: change those, and
-run it again. -->
+<!-- Written by docs/generate_messages.py from the Structs in claude_transport/protocol, tests/recordings and
+docs/recordings.toml: change those, and run it again. -->
 
 All messages of a session, by their names on the wire. Each class is importable from `claude_transport` or from
 `claude_transport.messages`; how a line becomes one is [the decoding ladder](../explanation/decoding.md).
@@ -138,8 +141,9 @@ def fields_of(cls: type[msgspec.Struct], *, without: frozenset[str] = frozenset(
 
 
 def meaning(cls: type) -> str:
-    """Return the first paragraph of the docstring."""
-    return cell((inspect.getdoc(cls) or "").split("\n\n")[0])
+    """Return the first paragraph of the docstring, and the recordings that show it."""
+    recorded = SHOWN_BY.get(cls.__name__)
+    return cell((inspect.getdoc(cls) or "").split("\n\n")[0]) + (f" [{', '.join(recorded)}]" if recorded else "")
 
 
 def structs_of(module: Any, base: type) -> list[type[Any]]:

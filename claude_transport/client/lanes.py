@@ -58,9 +58,9 @@ class Lanes:
     """Finds the lane of each message: the main conversation, or the subagent that it belongs to. Pass it all messages in the order in which
     they came, with `place()`. It works on a list, a tape or a log as well as on a live stream.
 
-    * Messages of and to a subagent name the call that started it in `parent_tool_use_id`. [15a]
+    * Messages of and to a subagent name the call that started it in `parent_tool_use_id`.
     * Messages *about* a tool call (progress, denials, tasks) belong to the lane that made the call. So does `ToolProgress`, although its
-      `parent_tool_use_id` is not empty: it names the call itself, also on the main thread. [17c]
+      `parent_tool_use_id` is not empty: it names the call itself, also on the main thread.
     * All others belong to the main conversation: results, session state, limits.
     """
 
@@ -130,7 +130,7 @@ def split_by_parent(messages: AsyncIterable[Message]) -> SplitMessages:
     none is left out, and none is read ahead, so you can leave the loop at any time. `lane.is_main` is True for the main conversation. Lanes
     can be keys of a dict.
 
-    A subagent runs in the background by default, and outlives the turn that started it [15a]. A `Turn` ends with its result, so only
+    A subagent runs in the background by default, and outlives the turn that started it. A `Turn` ends with its result, so only
     `query.messages()` has what comes after.
     """
     return SplitMessages(messages)

@@ -1,7 +1,7 @@
 """`McpServers`: the MCP servers of a conversation. Most of this is about servers that run in this program.
 
 The CLI sends JSON-RPC inside `mcp_message` requests. Each must be answered by a control response that holds the JSON-RPC answer with the
-same id. Without it, the tool call hangs for good, even after the end of input (recordings 06q, 06r). So every request here is answered
+same id. Without it, the tool call hangs for good, even after the end of input. So every request here is answered
 under its own id: by the server's answer, or by a JSON-RPC error when the server fails, has ended, or drops a cancelled call.
 """
 

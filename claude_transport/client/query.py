@@ -166,7 +166,7 @@ class Query(Controls):
             ConnectTimeout: no connection, or no answer to `initialize`, in `initialize_timeout` seconds.
             ProcessError, ConnectionLost: the peer ended before it answered.
             CLIJSONDecodeError: the peer ended, and nothing that it sent was JSON.
-            ResultError: the CLI reported a failed start (recording 16g).
+            ResultError: the CLI reported a failed start.
             ControlRequestFailed: the CLI refused the `initialize` fields, or an MCP server could not be connected (`mcp_server_failed`).
             TransportClosed: the query is closed, or was closed meanwhile.
         """

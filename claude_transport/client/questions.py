@@ -542,7 +542,7 @@ def _late(limit: float) -> str:
 
 
 def _permission(decision: object, body: CanUseTool) -> dict[str, Any]:
-    """Return the response payload of a decision (recordings 04a to 04c); raises `UsageError` for what is no decision."""
+    """Return the response payload of a decision; raises `UsageError` for what is no decision."""
     if isinstance(decision, Allow):
         updated = body.input if decision.updated_input is None else decision.updated_input
         if not isinstance(updated, Mapping):

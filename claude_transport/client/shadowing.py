@@ -114,7 +114,7 @@ class ShadowedCallbacks:
         return self._guarded and not any(setting.what == "mode" and setting.option != "settings" for setting in self._settings)
 
     def check_mode(self, mode: str | None) -> None:
-        """Check the permission mode that the CLI reports, in the same way: the user's own settings may have chosen it [02f]."""
+        """Check the permission mode that the CLI reports, in the same way: the user's own settings may have chosen it."""
         known = {setting.value for setting in self._settings if setting.what == "mode"}
         if mode is None or mode in known:
             return

@@ -99,7 +99,7 @@ def _background(messages: Sequence[Message], spoken: Sequence[AssistantMessage],
 
 
 def _tasks(messages: Iterable[Message], launches: set[str]) -> int | None:
-    """Count the launched tasks that had not ended by the last message. None when the CLI reported nothing about them. [15a, 24a]"""
+    """Count the launched tasks that had not ended by the last message. None when the CLI reported nothing about them."""
     running: dict[str, bool] = {}
     for message in messages:
         if isinstance(message, TaskStarted) and message.tool_use_id in launches:
@@ -251,7 +251,7 @@ class TextFlow:
         self._current = ""
         self._new_block = True
         self.was_taken_back: bool = False
-        """Whether the CLI gave up a message after a part of it, and asks for it again (recording 11_sse_error_event)."""
+        """Whether the CLI gave up a message after a part of it, and asks for it again."""
         self.was_refused: bool = False
         """Whether it did so because the model refused to go on."""
 
@@ -328,7 +328,7 @@ def _whole(value: object) -> int:
 def _spoken(messages: Sequence[Message]) -> list[AssistantMessage]:
     """Return the messages that the model wrote in the main conversation.
 
-    An API error has the same shape, and is left out [11_*]. So is a message that was refused, after which the CLI asked again.
+    An API error has the same shape, and is left out. So is a message that was refused, after which the CLI asked again.
     """
     given_up = {name for message in messages for name in _refused(message)}
     return [
@@ -389,7 +389,7 @@ def _total(usages: Sequence[Usage]) -> Usage:
 
 
 def _cost(results: Sequence[ResultMessage]) -> float | None:
-    """Return the US dollars of this run. `total_cost_usd` also counts earlier runs of a resumed session [16b_resume]."""
+    """Return the US dollars of this run. `total_cost_usd` also counts earlier runs of a resumed session."""
     if not results:
         return None
     if all(result.model_usage_since_last_result is not None for result in results):

@@ -161,9 +161,9 @@ def classify_result(result: ReportedResult) -> errors.ResultError | None:
 
 
 def _was_not_allowed(result: ReportedResult, error: errors.ResultError) -> bool:
-    """Whether permissions ended a run that has no better cause: a denial that interrupts [04c], or the refusal to run as root.
+    """Whether permissions ended a run that has no better cause: a denial that interrupts, or the refusal to run as root.
 
-    An interrupt during a permission question looks the same on the wire [07g]. An interrupt while the model writes does not.
+    An interrupt during a permission question looks the same on the wire. An interrupt while the model writes does not.
     """
     if error.code == "result.startup_failed":
         return result.startup_failure_reason == "bypass_root"

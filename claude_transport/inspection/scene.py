@@ -300,7 +300,7 @@ class OpenCall(NamedTuple):
 class CallBook:
     """Matches calls of one side to their answers by id, and counts them by name.
 
-    An id may be used twice: then the older call is answered first [08e]. It may be missing [18l].
+    An id may be used twice: then the older call is answered first. It may be missing.
     """
 
     def __init__(self, asked_by: Caller) -> None:
@@ -438,7 +438,7 @@ class TurnBook:
         return self._settled(settled)
 
     def _claim(self, result: ResultMessage, t: float) -> tuple[str, ...]:
-        """Return the prompts without a uuid that a result without uuids must belong to [07a]."""
+        """Return the prompts without a uuid that a result without uuids must belong to."""
         if result.prompt_uuids or result.is_unsolicited:
             return ()
         began = t if self._began is None else self._began

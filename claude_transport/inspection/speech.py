@@ -89,7 +89,7 @@ class _Thread:
 
 
 class StreamedBlocks:
-    """Remembers when each streamed block began, until the block arrives whole. Blocks arrive in the order of their streams [03]."""
+    """Remembers when each streamed block began, until the block arrives whole. Blocks arrive in the order of their streams."""
 
     def __init__(self) -> None:
         self._threads: dict[str | None, _Thread] = {}

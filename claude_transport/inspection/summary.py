@@ -22,7 +22,7 @@ class TurnSummary(msgspec.Struct, frozen=True, kw_only=True):
       failure.
     * `first_output`: seconds from the beginning to the first words of the model; None when it said nothing in this turn.
     * `api_messages`: answers of the API. `tool_calls`, `tool_errors`: calls of tools, and those that failed.
-    * `tokens`: as the result says, or those of the API messages where it says none (an interrupted turn [07a]).
+    * `tokens`: as the result says, or those of the API messages where it says none (an interrupted turn).
     * `cost_usd`: paid since the result before.
     """
 

@@ -4,7 +4,7 @@ Every value is joined to its flag: `--flag=value`. Observed on CLI 2.1.329: ever
 several values. The value is then never read as a flag, even when it starts with `-` (`--name=--version` names the session). A flag that
 takes several values does not swallow the arguments after it.
 
-The flags in `FIXED_ARGUMENTS` are required by a stream-json session (`[19c]`, `[19e]`). Values that are large or may be secret are passed
+The flags in `FIXED_ARGUMENTS` are required by a stream-json session. Values that are large or may be secret are passed
 in files: see `payloads`. `launch` combines command line, environment and files.
 """
 

@@ -1,7 +1,6 @@
 """Which credential a session would use, which headers it sends, and which account pays. It looks at names, never at values.
 
-The order was observed on CLI 2.1.329 against a loopback API, by the headers that it sent (`[25b]`, `[25c]`, `[25e]`, `[25j]` and further
-runs):
+The order was observed on CLI 2.1.329 against a loopback API, by the headers that it sent (docs/reference/protocol.md#credentials):
 
 * A cloud switch that is on decides alone.
 * Otherwise the two headers are filled separately: `Authorization` from `ANTHROPIC_AUTH_TOKEN`, else from the key helper; `x-api-key` from

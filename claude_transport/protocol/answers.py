@@ -132,7 +132,7 @@ class MessageBreakdown(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class ContextUsage(Answer, rename="camel", frozen=True, kw_only=True):
-    """What fills the context window of the session, in tokens; returned by `Query.context_usage`. [08a, 08b]
+    """What fills the context window of the session, in tokens; returned by `Query.context_usage`.
 
     With `detail="summary"` the numbers are estimates (8 ms). Otherwise the CLI asks the API to count (1.1 s). `max_tokens` is what can be
     used, `raw_max_tokens` is the model's window, and `percentage` is a whole number.
@@ -168,7 +168,7 @@ class ContextUsage(Answer, rename="camel", frozen=True, kw_only=True):
 
 class RewindResult(Answer, rename="camel", frozen=True, kw_only=True):
     """The result of `Query.rewind_files`, which restores files. `can_rewind` says whether that is possible. The changed files, `insertions`
-    and `deletions`, and `error` come only with `dry_run`, `skipped_links` only without. [08a]
+    and `deletions`, and `error` come only with `dry_run`, `skipped_links` only without.
     """
 
     can_rewind: bool = False
@@ -180,14 +180,14 @@ class RewindResult(Answer, rename="camel", frozen=True, kw_only=True):
 
 
 class FileSuggestions(Answer, frozen=True, kw_only=True):
-    """Paths below `cwd` that match the beginning of a path; returned by `Query.file_suggestions`. [08a]"""
+    """Paths below `cwd` that match the beginning of a path; returned by `Query.file_suggestions`."""
 
     suggestions: tuple[Any, ...] = ()
     cwd: str = ""
 
 
 class FileContents(Answer, frozen=True, kw_only=True):
-    """The contents of a file, as text or as base64 (when `encoding` is `base64`); returned by `Query.read_file`. [08a]
+    """The contents of a file, as text or as base64 (when `encoding` is `base64`); returned by `Query.read_file`.
 
     `lossy` is True when bytes that are not UTF-8 were replaced, `truncated` when the file was cut at `max_bytes`.
     """
@@ -211,7 +211,7 @@ class FileContents(Answer, frozen=True, kw_only=True):
 
 
 class PlanInfo(Answer, frozen=True, kw_only=True):
-    """The plan of the session; returned by `Query.plan`. When there is none, `exists` is False and `content` and `path` are None. [08a]"""
+    """The plan of the session; returned by `Query.plan`. When there is none, `exists` is False and `content` and `path` are None."""
 
     exists: bool = False
     content: str | None = None
@@ -273,7 +273,7 @@ class WorkspaceDiff(Part, rename="camel", frozen=True, kw_only=True):
 
 class WorkspaceDiffAnswer(Answer, rename="camel", frozen=True, kw_only=True):
     """The changes in the git working tree, in `diff`; returned by `Query.workspace_diff`. When `diff` is None, `no_diff_reason` says why:
-    `no-repository`, … [08a]
+    `no-repository`, …
     """
 
     diff: WorkspaceDiff | None = None
@@ -301,7 +301,7 @@ class McpServerTool(Part, frozen=True, kw_only=True):
 
 
 class McpServerStatus(Part, frozen=True, kw_only=True):
-    """The state of one MCP server of the session; `Query.mcp_status` returns one for each. [06l, 08a]
+    """The state of one MCP server of the session; `Query.mcp_status` returns one for each.
 
     `status`: connected, failed (see `error`), disabled, pending, needs-auth. `scope` and `source` say where it was configured: `sdk` for a
     server of the host, `dynamic` for one of `Query.mcp_set_servers`. `tools` is empty unless the server is connected.
@@ -320,7 +320,7 @@ class McpServerStatus(Part, frozen=True, kw_only=True):
 
 class McpServerStatuses(Answer, frozen=True, kw_only=True):
     """The answer to the control request `mcp_status`: the state of every MCP server of the session. `Query.mcp_status` returns its
-    `servers`. [08a]
+    `servers`.
     """
 
     servers: tuple[McpServerStatus, ...] = field(name="mcpServers", default=())
@@ -328,7 +328,7 @@ class McpServerStatuses(Answer, frozen=True, kw_only=True):
 
 class McpServersChange(Answer, frozen=True, kw_only=True):
     """The names of the MCP servers that `Query.mcp_set_servers` added and removed. `errors` names the servers that were added but could not
-    be connected, each with the error text. [06l, 08a]
+    be connected, each with the error text.
     """
 
     added: tuple[str, ...] = ()
@@ -366,13 +366,13 @@ class McpResourceContents(Answer, frozen=True, kw_only=True):
 
 
 class ModelListing(Answer, frozen=True, kw_only=True):
-    """The answer to the control request `list_models`: the models that the session can use. `Query.list_models` returns `models`. [08a]"""
+    """The answer to the control request `list_models`: the models that the session can use. `Query.list_models` returns `models`."""
 
     models: tuple[ModelInfo, ...] = ()
 
 
 class ModelSpending(Part, rename="camel", frozen=True, kw_only=True):
-    """What one model has used in this session: tokens, and its cost in US dollars. A part of `SessionSpending`. [08a]"""
+    """What one model has used in this session: tokens, and its cost in US dollars. A part of `SessionSpending`."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -393,7 +393,7 @@ class ModelSpending(Part, rename="camel", frozen=True, kw_only=True):
 
 class SessionSpending(Part, frozen=True, kw_only=True):
     """The session's cost (US dollars), time (milliseconds) and changed lines since this CLI process started, and what each model used. The
-    keys of `model_usage` are model names. A part of `UsageInfo`. [08a]
+    keys of `model_usage` are model names. A part of `UsageInfo`.
     """
 
     total_cost_usd: Number = 0
@@ -405,7 +405,7 @@ class SessionSpending(Part, frozen=True, kw_only=True):
 
 
 class UsageInfo(Answer, frozen=True, kw_only=True):
-    """What this session has used, and the remaining limits of a subscription; returned by `Query.usage`. [08a]
+    """What this session has used, and the remaining limits of a subscription; returned by `Query.usage`.
 
     `rate_limits` and `behaviors` are None with an API key. With a subscription, `rate_limits` holds windows (`five_hour`, `seven_day`, …),
     each with `utilization` and `resets_at`: published in the CLI's type declarations, never seen in a recording.
@@ -445,7 +445,7 @@ class PermissionRuleState(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class PermissionRules(Answer, frozen=True, kw_only=True):
-    """The permission rules in force in the session, and its directories; returned by `Query.permission_rules`. [08a]"""
+    """The permission rules in force in the session, and its directories; returned by `Query.permission_rules`."""
 
     state: PermissionRuleState = PermissionRuleState()
 
@@ -482,7 +482,7 @@ class HookListingEvent(Part, rename="camel", frozen=True, kw_only=True):
 
 class HookListing(Answer, rename="camel", frozen=True, kw_only=True):
     """The hooks that settings files define, in `hooks`, and all events that this CLI knows, in `event_catalog`; returned by
-    `Query.hooks_listing`. Hooks of the host are not listed. [08a]
+    `Query.hooks_listing`. Hooks of the host are not listed.
     """
 
     events: tuple[Any, ...] = ()
@@ -493,7 +493,7 @@ class HookListing(Answer, rename="camel", frozen=True, kw_only=True):
 
 class SandboxInfo(Answer, frozen=True, kw_only=True):
     """Whether and how the CLI runs shell commands in a sandbox; returned by `Query.sandbox_info`. `supported` is True when it could,
-    `enabled` when it does. `mode`: disabled, … [08a]
+    `enabled` when it does. `mode`: disabled, …
     """
 
     supported: bool = False
@@ -516,7 +516,7 @@ class SandboxInfo(Answer, frozen=True, kw_only=True):
 
 
 class BinaryVersion(Answer, rename="camel", frozen=True, kw_only=True):
-    """The version of the CLI's binary; returned by `Query.binary_version`. `build_time` is in ISO 8601. [08a]"""
+    """The version of the CLI's binary; returned by `Query.binary_version`. `build_time` is in ISO 8601."""
 
     version: str = ""
     build_time: str = ""
@@ -538,7 +538,7 @@ class StatusSection(Part, frozen=True, kw_only=True):
 
 
 class StatusInfo(Answer, frozen=True, kw_only=True):
-    """What the slash command `/status` shows about the session, as text for people; returned by `Query.status`. [08a]"""
+    """What the slash command `/status` shows about the session, as text for people; returned by `Query.status`."""
 
     sections: tuple[StatusSection, ...] = ()
 
@@ -548,7 +548,7 @@ class StatusInfo(Answer, frozen=True, kw_only=True):
 
 
 class ExportedConversation(Answer, frozen=True, kw_only=True):
-    """The conversation as plain text, and a suggested name for its file; returned by `Query.export_conversation`. [08a]"""
+    """The conversation as plain text, and a suggested name for its file; returned by `Query.export_conversation`."""
 
     text: str = ""
     default_filename: str = ""
@@ -556,7 +556,7 @@ class ExportedConversation(Answer, frozen=True, kw_only=True):
 
 class ForkResult(Answer, frozen=True, kw_only=True):
     """The result of `Query.fork_conversation`. A stream-json session, as every `Query` has, answers `forked=False` with
-    `reason="unsupported"`: use the option `fork_session`. [08a]
+    `reason="unsupported"`: use the option `fork_session`.
     """
 
     forked: bool = False
@@ -566,7 +566,7 @@ class ForkResult(Answer, frozen=True, kw_only=True):
 
 class SideAnswer(Answer, frozen=True, kw_only=True):
     """The model's answer to a side question, which is not part of the conversation; returned by `Query.side_question`. `synthetic` is True
-    when no model wrote it. [08a]
+    when no model wrote it.
     """
 
     response: str | None = None
@@ -644,7 +644,7 @@ class AppliedSettings(Part, rename="camel", frozen=True, kw_only=True):
 
 class SettingsInfo(Answer, frozen=True, kw_only=True):
     """The settings of the session: merged (`effective`), by source (`sources`, weakest first), and those in use (`applied`); returned by
-    `Query.settings`. [08a, 08c]
+    `Query.settings`.
     """
 
     effective: dict[str, Any] = field(default_factory=dict)
@@ -676,7 +676,7 @@ class CacheImpact(Part, frozen=True, kw_only=True):
 
 class ReloadedPlugins(Answer, frozen=True, kw_only=True):
     """All plugins, commands, agents and MCP servers of the session; returned by `Query.reload_plugins`. `held` is True when the reload was
-    held back and nothing changed; `cache_impact` then says what would change. [08a]
+    held back and nothing changed; `cache_impact` then says what would change.
     """
 
     commands: tuple[CommandInfo, ...] = ()
@@ -689,21 +689,21 @@ class ReloadedPlugins(Answer, frozen=True, kw_only=True):
 
 
 class SkillListing(Answer, frozen=True, kw_only=True):
-    """The answer to the control request `reload_skills`: all skills after the reload. `Query.reload_skills` returns its `skills`. [08a]"""
+    """The answer to the control request `reload_skills`: all skills after the reload. `Query.reload_skills` returns its `skills`."""
 
     skills: tuple[CommandInfo, ...] = ()
 
 
 class OutputStyles(Answer, frozen=True, kw_only=True):
     """The answer to the control request `reload_output_styles`: the names of all output styles after the reload, which
-    `Query.reload_output_styles` returns. [08a]
+    `Query.reload_output_styles` returns.
     """
 
     available_output_styles: tuple[str, ...] = ()
 
 
 class SkillsInfo(Answer, frozen=True, kw_only=True):
-    """The skills that the user can manage, without the built-in ones, as objects of the CLI; returned by `Query.skills_info`. [08a]"""
+    """The skills that the user can manage, without the built-in ones, as objects of the CLI; returned by `Query.skills_info`."""
 
     skills: tuple[dict[str, Any], ...] = ()
 
@@ -729,7 +729,7 @@ class MemoryFolder(Part, frozen=True, kw_only=True):
 
 class MemoryInfo(Answer, frozen=True, kw_only=True):
     """The memory files and folders that the CLI keeps between sessions; returned by `Query.memory_info`. `auto_memory` says whether the CLI
-    keeps memories by itself. [08a]
+    keeps memories by itself.
     """
 
     files: tuple[MemoryFile, ...] = ()
@@ -744,7 +744,7 @@ class MemoryInfo(Answer, frozen=True, kw_only=True):
 
 class InterruptReceipt(Answer, frozen=True, kw_only=True):
     """What an interrupt did with the queued messages: the uuids of those that it kept (`still_queued`) and dropped (`cancelled`). Returned
-    by `Query.interrupt_all`. [07c, 07f]
+    by `Query.interrupt_all`.
     """
 
     still_queued: tuple[str, ...] = ()
@@ -753,7 +753,7 @@ class InterruptReceipt(Answer, frozen=True, kw_only=True):
 
 class MessageCancellation(Answer, frozen=True, kw_only=True):
     """The result of cancelling a queued message. `cancelled` is False when its turn already began, or when the uuid is unknown.
-    `Query.cancel_message` returns `cancelled`. [10e]
+    `Query.cancel_message` returns `cancelled`.
     """
 
     cancelled: bool = False
@@ -762,7 +762,7 @@ class MessageCancellation(Answer, frozen=True, kw_only=True):
 
 class TaskOutput(Answer, frozen=True, kw_only=True):
     """The output that a background shell has written so far; returned by `Query.task_output`. `truncated` is True when `output` is not all
-    of the `total_bytes`. [24d]
+    of the `total_bytes`.
     """
 
     output: str = ""

@@ -33,7 +33,7 @@ class TextBlock(Block, tag="text", frozen=True, kw_only=True):
 
 
 class ThinkingBlock(Block, tag="thinking", frozen=True, kw_only=True):
-    """A piece of the model's thinking, as text. The API checks by `signature` that the text is its own. [recording 03]"""
+    """A piece of the model's thinking, as text. The API checks by `signature` that the text is its own."""
 
     thinking: str = ""
     signature: str = ""

@@ -1,7 +1,7 @@
 """Control frames: the requests that host and CLI send each other beside the conversation, and their answers.
 
 Requests of the CLI are typed classes here. Lines of the host are built by the `encode_…` functions. Both directions use the same envelope,
-but their ids are separate, and a request may have no id [18l]. Typed answers of the CLI are in `answers`.
+but their ids are separate, and a request may have no id. Typed answers of the CLI are in `answers`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class ModelInfo(Part, rename="camel", frozen=True, kw_only=True):
 
 class AccountInfo(Part, rename="camel", frozen=True, kw_only=True):
     """The account that pays for the session, and where the CLI has its credential from. A field is None when the CLI does not report it.
-    Without any credential, `token_source` is `none`. [25f]
+    Without any credential, `token_source` is `none`.
     """
 
     email: str | None = None
@@ -85,7 +85,7 @@ class AccountInfo(Part, rename="camel", frozen=True, kw_only=True):
 
 class InitializationInfo(Answer, frozen=True, kw_only=True):
     """The answer to the control request `initialize`: the commands, subagents, models and account of the session, and what this CLI can do.
-    To test whether it has a feature, look in `capabilities`, not at the version. [02]
+    To test whether it has a feature, look in `capabilities`, not at the version.
     """
 
     commands: tuple[CommandInfo, ...] = ()
@@ -135,7 +135,7 @@ class PermissionRule(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class PermissionUpdate(Part, frozen=True, kw_only=True):
-    """A change of the permission rules. The CLI suggests some in `CanUseTool`; the host can send them with its answer. [04a]
+    """A change of the permission rules. The CLI suggests some in `CanUseTool`; the host can send them with its answer.
 
     `type`: addRules, replaceRules, removeRules (with `rules` and `behavior`: allow, deny, ask), setMode (with `mode`), addDirectories,
     removeDirectories (with `directories`). `destination` is where it is stored: userSettings, projectSettings, localSettings, session,
@@ -162,7 +162,7 @@ class InboundBody(Part, tag_field="subtype", frozen=True, kw_only=True):
 class CanUseTool(InboundBody, tag="can_use_tool", frozen=True, kw_only=True):
     """The CLI asks the host whether the tool `tool_name` may run with `input`. It waits for the answer without a time limit, and may
     withdraw the question with a `ControlCancelRequest`. `permission_suggestions` are changes that the host may send with an allowing
-    answer, so that the CLI asks less often. [04a, 04l, 07g]
+    answer, so that the CLI asks less often.
     """
 
     tool_name: str = ""
@@ -187,7 +187,7 @@ class CanUseTool(InboundBody, tag="can_use_tool", frozen=True, kw_only=True):
 
 class HookCallback(InboundBody, tag="hook_callback", frozen=True, kw_only=True):
     """The CLI asks the host to run the hook that it registered as `callback_id`. `input` describes the event, which is named in
-    `hook_event_name`; `tool_use_id` is the tool call that it is about, if any. [05a]
+    `hook_event_name`; `tool_use_id` is the tool call that it is about, if any.
     """
 
     callback_id: str = ""
@@ -202,9 +202,9 @@ class HookCallback(InboundBody, tag="hook_callback", frozen=True, kw_only=True):
 
 
 class McpMessage(InboundBody, tag="mcp_message", frozen=True, kw_only=True):
-    """The CLI sends the JSON-RPC `message` to an MCP server that runs in the host, named `server_name`. [06a]
+    """The CLI sends the JSON-RPC `message` to an MCP server that runs in the host, named `server_name`.
 
-    Answer with `mcp_response` and the same JSON-RPC id. Otherwise the tool call never ends [06q, 06r].
+    Answer with `mcp_response` and the same JSON-RPC id. Otherwise the tool call never ends.
     """
 
     server_name: str = ""
@@ -213,7 +213,7 @@ class McpMessage(InboundBody, tag="mcp_message", frozen=True, kw_only=True):
 
 class Elicitation(InboundBody, tag="elicitation", frozen=True, kw_only=True):
     """An MCP server asks the user a question, and the CLI passes it to the host. `mode`: form (the answer fits `requested_schema`), url
-    (the user answers at `url`). Answer with an `action`: accept (with `content`), decline, cancel. [06m]
+    (the user answers at `url`). Answer with an `action`: accept (with `content`), decline, cancel.
     """
 
     mcp_server_name: str = ""
@@ -286,7 +286,7 @@ class ControlRequest(Message, tag_field="type", tag="control_request", frozen=Tr
 class ControlReply(Part, frozen=True, kw_only=True):
     """The content of `ControlResponse.response`. `subtype`: success (the payload, if any, is in `response`), error (see `error` and
     `error_code`). The `pending_…` fields are questions of the CLI without an answer yet; they come only with a repeated `initialize` or
-    with an error. [02b]
+    with an error.
     """
 
     subtype: str = ""
@@ -308,7 +308,7 @@ class ControlResponse(Message, tag_field="type", tag="control_response", frozen=
 
     @property
     def request_id(self) -> str | None:
-        """The id of the request that this answers; None when the request had no id. [18l]"""
+        """The id of the request that this answers; None when the request had no id."""
         return self.response.request_id
 
     @property
@@ -335,7 +335,7 @@ class ControlResponse(Message, tag_field="type", tag="control_response", frozen=
 
 
 class ControlCancelRequest(Message, tag_field="type", tag="control_cancel_request", frozen=True, kw_only=True):
-    """The sender withdraws its control request `request_id`, so it needs no answer now. An answer that still comes is ignored. [07g]"""
+    """The sender withdraws its control request `request_id`, so it needs no answer now. An answer that still comes is ignored."""
 
     request_id: str | None = None
 
@@ -383,9 +383,9 @@ def encode_user_message(
         uuid: makes the CLI report the state of the message; a repeated uuid is dropped (docs/reference/protocol.md#repeated-uuids). With
             None, the message has no uuid.
         priority: the place in the CLI's queue. `now` aborts the running turn, `later` waits for its end.
-        session_id: may be left out; the CLI accepts any and does not use it [18w].
+        session_id: may be left out; the CLI accepts any and does not use it.
         parent_tool_use_id: the id of a tool call that the message belongs to; may be left out.
-        should_query: False adds the message to the conversation without asking the model [10d].
+        should_query: False adds the message to the conversation without asking the model.
         client_composed: True makes a text that begins with `/` a prompt, not a slash command (published, never seen in a recording).
 
     Raises:
@@ -410,7 +410,7 @@ def _with_id(envelope: dict[str, Any], request_id: str | None) -> dict[str, Any]
 
 
 def _checked(content: object) -> str | list[Block | Mapping[str, Any]]:
-    """Return text or a list of blocks; the CLI exits on anything else [18h]."""
+    """Return text or a list of blocks; the CLI exits on anything else."""
     if isinstance(content, str):
         return content
     if not isinstance(content, Sequence) or isinstance(content, (bytes, bytearray)):

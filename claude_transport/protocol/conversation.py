@@ -51,9 +51,9 @@ class TurnState(StrEnum):
     DONE = "done"
     """It had its own turn and has its result."""
     FOLDED = "folded"
-    """It was added to the turn of another prompt and shares that result (recordings 10f, 10i)."""
+    """It was added to the turn of another prompt and shares that result."""
     DROPPED = "dropped"
-    """It was cancelled before its turn began (recordings 10e, 07f); there will be no result."""
+    """It was cancelled before its turn began; there will be no result."""
     LOST = "lost"
     """The conversation ended before its result; there will be none."""
 
@@ -114,7 +114,7 @@ class Resolve(msgspec.Struct, frozen=True):
 
 
 class Reject(msgspec.Struct, frozen=True):
-    """The request `request_id` will never be answered, because the start failed; `result` says why (recording 16g)."""
+    """The request `request_id` will never be answered, because the start failed; `result` says why."""
 
     request_id: str
     result: ResultMessage
@@ -214,7 +214,7 @@ class Conversation:
 
         Running background agents count: the turn that they start may need hooks and permissions. Background shells do not, because they may
         never end (docs/reference/protocol.md#background-work). About 10 ms pass between the end of an agent and its turn. During that time,
-        only the session state shows that a turn will come, on CLIs that report it [15c].
+        only the session state shows that a turn will come, on CLIs that report it.
         """
         return not (self.is_running or self._session_state == "running" or self._inbound or self.background_agents or self._wake_up_due)
 
@@ -563,7 +563,7 @@ class Prompts:
     def worked(self) -> None:
         """Process the end of a tool of the running turn.
 
-        A CLI that does not name prompts adds the waiting ones to the turn if it goes on (recording 10h). After an interrupt they stay
+        A CLI that does not name prompts adds the waiting ones to the turn if it goes on. After an interrupt they stay
         queued.
         """
         if self._in_turn and self._is_cli and not self._are_named:
@@ -621,7 +621,7 @@ class Prompts:
         return self.current or (self._next() if self._open else ())
 
     def _next(self) -> tuple[str, ...]:
-        """Return the queued prompts that an unnamed turn takes: the next one, and those that the CLI merges with it (recording 10j)."""
+        """Return the queued prompts that an unnamed turn takes: the next one, and those that the CLI merges with it."""
         if not self._is_cli:
             return (next(iter(self._open)),)
         queue = sorted(self._open, key=lambda uuid: self._open[uuid].priority)  # stable: equal priorities stay in order
@@ -672,7 +672,7 @@ class SessionIdentity:
     """The session id and the message to resume at. The id is taken only from `system/init`.
 
     Other messages have a session id, too, but it can be wrong. The result of a failed resume names the requested session, which does not
-    exist [16g]. The `new_conversation_id` of a reset is not the id of the session that follows [18za].
+    exist. The `new_conversation_id` of a reset is not the id of the session that follows.
     """
 
     def __init__(self) -> None:

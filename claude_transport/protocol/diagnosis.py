@@ -265,7 +265,7 @@ _BY_KEYWORD: Final = tuple(
 
 
 def diagnose(result: ReportedResult) -> Outcome:
-    """Return the outcome of a run. It failed when `is_error` is True, or when a requested structured output is missing [13d]."""
+    """Return the outcome of a run. It failed when `is_error` is True, or when a requested structured output is missing."""
     failure = _failure_of(result)
     return Outcome(ok=True, code="ok", category="ok") if failure is None else _outcome_of(failure, result)
 
@@ -335,7 +335,7 @@ def _by_fields(result: ReportedResult) -> _Failure | None:
 def _by_words(result: ReportedResult) -> _Failure:
     """Return the failure that the words of the text name; without such words, the one that `assistant_error` names.
 
-    Example: the CLI reports an overloaded API (529) as `server_error`. Only the text says that it is overloaded [11_529].
+    Example: the CLI reports an overloaded API (529) as `server_error`. Only the text says that it is overloaded.
     """
     text = _text_of(result)
     # a 400 is never a rate limit, an overload, a credential or a server failure, whatever words its text contains

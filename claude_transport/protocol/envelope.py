@@ -331,7 +331,7 @@ class ModelUsage(Part, rename="camel", frozen=True, kw_only=True):
     """The tokens and the cost (`cost_usd`, in US dollars) of one model.
 
     In `ResultMessage.model_usage` they are added up since the conversation began, also over a resume, and start at 0 again after `/clear`.
-    In `model_usage_since_last_result` they are those since the last result. [16b, 18za]
+    In `model_usage_since_last_result` they are those since the last result.
     """
 
     input_tokens: int = 0
@@ -368,8 +368,7 @@ def encode_line(obj: Mapping[str, Any] | Message) -> bytes:
     """Encode a mapping or a `Message` as one line of UTF-8 JSON. Returns the bytes, which end in exactly one newline. A received `Message`
     gives its original bytes.
 
-    Lone surrogates are escaped, so everything that could be read can be written again. (The CLI exits on a line that it cannot parse
-    [18a].)
+    Lone surrogates are escaped, so everything that could be read can be written again. (The CLI exits on a line that it cannot parse.)
 
     Raises:
         UsageError: `obj` is not a mapping or Message, is a `DecodeFailure` or `OversizedMessage`, or holds what JSON cannot express: NaN,

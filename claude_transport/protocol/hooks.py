@@ -23,28 +23,28 @@ from claude_transport.protocol.salvage import Salvaged
 
 
 class HookEvent(StrEnum):
-    """The 33 hook events of CLI 2.1.329, as `get_hooks_listing` names them [08a]; the value of each member is its wire name.
+    """The 33 hook events of CLI 2.1.329, as `get_hooks_listing` names them; the value of each member is its wire name.
 
     Hooks of a host were seen to be called for all events except Setup, TeammateIdle, TaskCreated, TaskCompleted and CwdChanged
     (tests/protocol/hook_inputs.ndjson). SessionStart is called for `/clear` and a compaction, not when the process starts.
     """
 
     PRE_TOOL_USE = "PreToolUse"
-    """Before a tool runs, whatever the permission rules say. Only this event can reliably stop a tool. [05c]"""
+    """Before a tool runs, whatever the permission rules say. Only this event can reliably stop a tool."""
     POST_TOOL_USE = "PostToolUse"
-    """After a tool ran successfully. [05a]"""
+    """After a tool ran successfully."""
     POST_TOOL_USE_FAILURE = "PostToolUseFailure"
     """After a tool call failed."""
     POST_TOOL_BATCH = "PostToolBatch"
-    """After all tools of one model message ran. [05a]"""
+    """After all tools of one model message ran."""
     PERMISSION_REQUEST = "PermissionRequest"
-    """When permission is needed. `can_use_tool` is called at the same time, and the first answer wins. [05b, 05o]"""
+    """When permission is needed. `can_use_tool` is called at the same time, and the first answer wins."""
     PERMISSION_DENIED = "PermissionDenied"
     """After the permission mode "auto" denied a tool."""
     NOTIFICATION = "Notification"
     """When the CLI has a notice for the user."""
     USER_PROMPT_SUBMIT = "UserPromptSubmit"
-    """When a prompt arrived, before the model sees it; the hook can block it. [05e]"""
+    """When a prompt arrived, before the model sees it; the hook can block it."""
     USER_PROMPT_EXPANSION = "UserPromptExpansion"
     """When a slash command or an MCP prompt is expanded to a prompt."""
     SESSION_START = "SessionStart"
@@ -52,7 +52,7 @@ class HookEvent(StrEnum):
     SESSION_END = "SessionEnd"
     """When a session ends: by `/clear`, …"""
     STOP = "Stop"
-    """When the turn is about to end; the hook can keep it going. [05j]"""
+    """When the turn is about to end; the hook can keep it going."""
     STOP_FAILURE = "StopFailure"
     """When the turn ends because the API failed."""
     SUBAGENT_START = "SubagentStart"
@@ -94,7 +94,7 @@ class HookEvent(StrEnum):
     DIRECTORY_ADDED = "DirectoryAdded"
     """When a directory was added to the session, for example by `register_repo_root`."""
     MESSAGE_DISPLAY = "MessageDisplay"
-    """When whole new lines of an assistant message are ready to be shown. [05a]"""
+    """When whole new lines of an assistant message are ready to be shown."""
 
 
 class HookEffort(Part, frozen=True, kw_only=True):
@@ -174,7 +174,7 @@ class ToolHookInput(HookInput, frozen=True, kw_only=True):
 
 class PreToolUseInput(ToolHookInput, frozen=True, kw_only=True):
     """Input of a PreToolUse hook: the tool `tool_name` is about to run with `tool_input`. The hook can stop it: return
-    `PreToolUseDecision.deny(…)`. [05a, 05c]
+    `PreToolUseDecision.deny(…)`.
     """
 
     tool_use_id: str = ""
@@ -182,7 +182,7 @@ class PreToolUseInput(ToolHookInput, frozen=True, kw_only=True):
 
 class PostToolUseInput(ToolHookInput, frozen=True, kw_only=True):
     """Input of a PostToolUse hook: a tool ran without an error. `tool_response` is its result, in a structure of its own for each tool;
-    `duration_ms` does not include waiting for permission. [05a]
+    `duration_ms` does not include waiting for permission.
     """
 
     tool_use_id: str = ""
@@ -202,7 +202,6 @@ class PostToolUseFailureInput(ToolHookInput, frozen=True, kw_only=True):
 class PermissionRequestInput(ToolHookInput, frozen=True, kw_only=True):
     """Input of a PermissionRequest hook: the CLI needs permission for a tool call, and the hook may give or refuse it
     (`PermissionRequestDecision`). `permission_suggestions` are rules that would allow such calls from then on. There is no tool use id.
-    [05b]
     """
 
     permission_suggestions: tuple[PermissionUpdate, ...] = ()
@@ -225,7 +224,7 @@ class ToolCallRecord(Part, frozen=True, kw_only=True):
 
 
 class PostToolBatchInput(HookInput, frozen=True, kw_only=True):
-    """Input of a PostToolBatch hook: all tool calls of one model message (`tool_calls`) have ended, with or without an error. [05a, 05b]"""
+    """Input of a PostToolBatch hook: all tool calls of one model message (`tool_calls`) have ended, with or without an error."""
 
     tool_calls: tuple[ToolCallRecord, ...] = ()
 
@@ -241,7 +240,7 @@ class NotificationInput(HookInput, frozen=True, kw_only=True):
 
 
 class UserPromptSubmitInput(HookInput, frozen=True, kw_only=True):
-    """Input of a UserPromptSubmit hook: a prompt arrived, and the model has not seen it yet. `HookOutput.block` refuses it. [05a]
+    """Input of a UserPromptSubmit hook: a prompt arrived, and the model has not seen it yet. `HookOutput.block` refuses it.
 
     `source` says where the prompt came from: user, sdk, system, loop_wakeup, schedule_wakeup, poll_event. It was never seen in a recording.
     """
@@ -328,7 +327,7 @@ class TurnEndInput(HookInput, frozen=True, kw_only=True):
 
 
 class StopInput(TurnEndInput, frozen=True, kw_only=True):
-    """Input of a Stop hook: the turn of the main conversation is about to end. `HookOutput.block` makes the model continue. [05a, 05j]"""
+    """Input of a Stop hook: the turn of the main conversation is about to end. `HookOutput.block` makes the model continue."""
 
 
 class StopFailureInput(HookInput, frozen=True, kw_only=True):
@@ -530,7 +529,7 @@ class DirectoryAddedInput(HookInput, frozen=True, kw_only=True):
 
 class MessageDisplayInput(HookInput, frozen=True, kw_only=True):
     """Input of a MessageDisplay hook: new whole lines of an assistant message, `delta`, are ready to be shown. `index` counts the pieces of
-    one message from 0; `final` is True for the last piece. [05a]
+    one message from 0; `final` is True for the last piece.
     """
 
     turn_id: str = ""
@@ -579,7 +578,7 @@ class SpecificOutput(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
 
 
 class PreToolUseDecision(SpecificOutput, frozen=True, kw_only=True):
-    """Output of a PreToolUse hook: decide whether the tool runs. Make it with `allow()`, `deny()`, `ask()` and `defer()`. [05c]
+    """Output of a PreToolUse hook: decide whether the tool runs. Make it with `allow()`, `deny()`, `ask()` and `defer()`.
 
     `deny` stops this call only, and the model gets `permission_decision_reason`. `allow` skips the permission rules. `updated_input`
     replaces the arguments that the model wrote. `additional_context` is further information for the model.
@@ -658,7 +657,7 @@ class _RequestDecision(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
 class PermissionRequestDecision(SpecificOutput, frozen=True, kw_only=True):
     """Output of a PermissionRequest hook: answer the permission request instead of `can_use_tool`, whose callback is then cancelled. Make
-    it with `allow()` and `deny()`. [05o]
+    it with `allow()` and `deny()`.
     """
 
     events: ClassVar[frozenset[HookEvent]] = frozenset({HookEvent.PERMISSION_REQUEST})
@@ -827,9 +826,9 @@ class HookOutput(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forb
     """What a hook callback may return at every event; `specific` holds a part that only some events accept. A field that is None is not
     sent.
 
-    `decision="block"` with a `reason` refuses a prompt (UserPromptSubmit [05e]), keeps the turn going (Stop [05j]), or declines the
+    `decision="block"` with a `reason` refuses a prompt (UserPromptSubmit), keeps the turn going (Stop), or declines the
     question of an MCP server (Elicitation, ElicitationResult). `continue_=False` with a `stop_reason` ends the turn after the current tool;
-    it does *not* stop that tool [05f]. `system_message` is shown to the user.
+    it does *not* stop that tool. `system_message` is shown to the user.
 
     `suppress_output` and `terminal_sequence` are sent as they are; no recording shows what they do for a hook of a program. `extra` is sent
     unchecked, for fields that only a newer CLI knows.
@@ -855,9 +854,7 @@ class HookOutput(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forb
 
     @classmethod
     def stop(cls, reason: str) -> Self:
-        """Return an output that ends the turn after the current tool. The result has `terminal_reason` `hook_stopped` and is not an error.
-        [05f]
-        """
+        """Return an output that ends the turn after the current tool. The result has `terminal_reason` `hook_stopped` and is not an error."""
         return cls(continue_=False, stop_reason=reason)
 
 

@@ -46,7 +46,7 @@ class APIMessage(Part, frozen=True, kw_only=True):
 
 class AssistantMessage(Message, tag_field="type", tag="assistant", frozen=True, kw_only=True):
     """What the model said: text, thinking and tool calls, usually one content block in each message. API errors arrive as this class too,
-    with the kind of the error in `error` and `is_synthetic` True. [11_*]
+    with the kind of the error in `error` and `is_synthetic` True.
 
     `parent_tool_use_id` is None in the main conversation. In a message of a subagent it is the id of the tool call that started the
     subagent. `aborted` is True for an answer that an interrupt cut off.
@@ -166,7 +166,7 @@ class UserMessage(Message, tag_field="type", tag="user", frozen=True, kw_only=Tr
 
 class StreamEvent(Message, tag_field="type", tag="stream_event", frozen=True, kw_only=True):
     """One raw event of the Messages API stream, as a dict in `event`: for example, the next piece of an answer that the model is still
-    writing. Sent only with the option `include_partial_messages`. [03]
+    writing. Sent only with the option `include_partial_messages`.
 
     The complete `AssistantMessage` of a content block arrives **before** the `content_block_stop` event of that block.
     """
@@ -222,7 +222,7 @@ class PermissionDenial(Part, frozen=True, kw_only=True):
 
 class ResultMessage(Message, tag_field="type", tag="result", frozen=True, kw_only=True):
     """The end of a turn: the final text in `result`, the cost, and whether the turn failed. Test `is_error`, never `subtype`: API failures
-    arrive as `subtype: "success"` with `is_error: true`. [11_*]
+    arrive as `subtype: "success"` with `is_error: true`.
 
     `outcome` and `raise_for_error()` name the kind of failure. `usage` counts the tokens of this turn. `total_cost_usd` (US dollars) and
     `model_usage` are totals since the process started; in a resumed session, since that session began. Other messages may follow.
@@ -341,7 +341,7 @@ class RateLimitInfo(Part, rename="camel", frozen=True, kw_only=True):
     """The state of the account's usage limits, in a `RateLimitEvent`. `status`: allowed, allowed_warning, rejected. `resets_at` and
     `overage_resets_at` are in seconds since the epoch.
 
-    `rate_limit_type` names the limit (`five_hour`, …). `unified_windows` has the state of each limit by its name. [25l]
+    `rate_limit_type` names the limit (`five_hour`, …). `unified_windows` has the state of each limit by its name.
     """
 
     status: str = ""
@@ -366,9 +366,7 @@ class RateLimitInfo(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class RateLimitEvent(Message, tag_field="type", tag="rate_limit_event", frozen=True, kw_only=True):
-    """A report on the account's usage limits, in `rate_limit_info`. Sent only when the CLI uses a subscription login, not with an API key.
-    [25d, 25l]
-    """
+    """A report on the account's usage limits, in `rate_limit_info`. Sent only when the CLI uses a subscription login, not with an API key."""
 
     rate_limit_info: RateLimitInfo = RateLimitInfo()
     session_id: str | None = None
@@ -377,7 +375,7 @@ class RateLimitEvent(Message, tag_field="type", tag="rate_limit_event", frozen=T
 
 class ToolProgress(Message, tag_field="type", tag="tool_progress", frozen=True, kw_only=True):
     """A tool call has been running for `elapsed_time_seconds`. The first of these messages comes after 30 s. `parent_tool_use_id` is the id
-    of the tool call; `tool_use_id` only identifies this message. [17c]
+    of the tool call; `tool_use_id` only identifies this message.
     """
 
     tool_use_id: str = ""
@@ -392,7 +390,7 @@ class ToolProgress(Message, tag_field="type", tag="tool_progress", frozen=True, 
 
 class CommandLifecycle(Message, tag_field="type", tag="command_lifecycle", frozen=True, kw_only=True):
     """The user message with the uuid `command_uuid` has a new `state`: queued, started, completed, cancelled. Sent only for user messages
-    with a uuid. The CLI's type declarations do not contain it. [07a]
+    with a uuid. The CLI's type declarations do not contain it.
     """
 
     command_uuid: str = ""
@@ -403,7 +401,7 @@ class CommandLifecycle(Message, tag_field="type", tag="command_lifecycle", froze
 
 class ConversationReset(Message, tag_field="type", tag="conversation_reset", frozen=True, kw_only=True):
     """The command `/clear` ended the conversation and began a new one in the same process. Later messages have another `session_id`, which
-    is not `new_conversation_id`. [18za]
+    is not `new_conversation_id`.
     """
 
     new_conversation_id: str = ""
@@ -416,7 +414,7 @@ class ConversationReset(Message, tag_field="type", tag="conversation_reset", fro
 
 class TranscriptMirror(Message, tag_field="type", tag="transcript_mirror", frozen=True, kw_only=True):
     """A copy of the lines that were added to the session's transcript file at `file_path`; `entries` has them as JSON values. Sent only
-    with the option `session_mirror`: before the result, and once more after the end of input. [16o]
+    with the option `session_mirror`: before the result, and once more after the end of input.
     """
 
     file_path: str = field(name="filePath", default="")
@@ -424,11 +422,11 @@ class TranscriptMirror(Message, tag_field="type", tag="transcript_mirror", froze
 
 
 class KeepAlive(Message, tag_field="type", tag="keep_alive", frozen=True, kw_only=True):
-    """A message without content, to keep a connection alive. The CLI ignores it on its input; it was never seen on its output. [18p]"""
+    """A message without content, to keep a connection alive. The CLI ignores it on its input; it was never seen on its output."""
 
 
 class UpdateEnvironmentVariables(Message, tag_field="type", tag="update_environment_variables", frozen=True, kw_only=True):
-    """The host tells the running CLI to set environment `variables`. The CLI accepts the message and sends no answer. [18q]"""
+    """The host tells the running CLI to set environment `variables`. The CLI accepts the message and sends no answer."""
 
     variables: dict[str, str] = field(default_factory=dict)
 
@@ -485,7 +483,7 @@ class SessionForked(Message, frozen=True, kw_only=True):
     only. When it is False, check your stored session ids: an older CLI, another machine or a third-party transport may answer a resume with
     a new session. A `/clear` sends `ConversationReset` instead.
 
-    CLI 2.1.329 keeps the id of a resumed session [16b], uses the id it is given [16d, 16m], and makes a new one only for a fork.
+    CLI 2.1.329 keeps the id of a resumed session, uses the id it is given, and makes a new one only for a fork.
     """
 
     expected: str = ""
@@ -540,7 +538,7 @@ class PluginState(Part, frozen=True, kw_only=True):
 
 class InitMessage(SystemMessage, frozen=True, kw_only=True):
     """The start of a turn, with the state of the session: model, tools, MCP servers, permission mode and more. Sent at the start of
-    **every** turn, not once per process. [10a]
+    **every** turn, not once per process.
 
     To test whether this CLI has a feature, look in `capabilities`, not at `claude_code_version`.
     """
@@ -578,7 +576,7 @@ class InitMessage(SystemMessage, frozen=True, kw_only=True):
 
 class StatusMessage(SystemMessage, frozen=True, kw_only=True):
     """What the session does now, in `status`: `requesting` (it waits for the API), `compacting`, or None. Also sent, with
-    `permission_mode`, after the permission mode changed. `compact_result` and `compact_error` say how a compaction ended. [03, 18za]
+    `permission_mode`, after the permission mode changed. `compact_result` and `compact_error` say how a compaction ended.
     """
 
     subtype: str = "status"
@@ -590,7 +588,7 @@ class StatusMessage(SystemMessage, frozen=True, kw_only=True):
 
 class SessionStateChanged(SystemMessage, frozen=True, kw_only=True):
     """The session is now `running`, `idle`, or waits for the user (`requires_action`), as `state` says. Sent only when an environment
-    variable of the CLI enables it; the option `session_state_events` sets it, and is on by default. [02f]
+    variable of the CLI enables it; the option `session_state_events` sets it, and is on by default.
     """
 
     subtype: str = "session_state_changed"
@@ -599,7 +597,7 @@ class SessionStateChanged(SystemMessage, frozen=True, kw_only=True):
 
 
 class SessionTitleChanged(SystemMessage, frozen=True, kw_only=True):
-    """The session has a new `title`, for example after `Query.rename_session`. [08a]"""
+    """The session has a new `title`, for example after `Query.rename_session`."""
 
     subtype: str = "session_title_changed"
     title: str = ""
@@ -620,7 +618,7 @@ class CompactMetadata(Part, frozen=True, kw_only=True):
 
 
 class CompactBoundary(SystemMessage, frozen=True, kw_only=True):
-    """The CLI compacted the conversation: a summary replaces everything before this message. `compact_metadata` has the sizes. [18za]"""
+    """The CLI compacted the conversation: a summary replaces everything before this message. `compact_metadata` has the sizes."""
 
     subtype: str = "compact_boundary"
     compact_metadata: CompactMetadata = CompactMetadata()
@@ -628,9 +626,7 @@ class CompactBoundary(SystemMessage, frozen=True, kw_only=True):
 
 
 class CommandsChanged(SystemMessage, frozen=True, kw_only=True):
-    """The slash commands changed. `commands` is the complete new list and replaces the previous one; each entry is the CLI's own object.
-    [08a]
-    """
+    """The slash commands changed. `commands` is the complete new list and replaces the previous one; each entry is the CLI's own object."""
 
     subtype: str = "commands_changed"
     commands: tuple[dict[str, Any], ...] = ()
@@ -638,7 +634,7 @@ class CommandsChanged(SystemMessage, frozen=True, kw_only=True):
 
 class Informational(SystemMessage, frozen=True, kw_only=True):
     """A text for the user in `content`, such as a hook's `systemMessage` or the reason why a prompt was blocked. `level` says how serious
-    it is (`warning`, …). [05e]
+    it is (`warning`, …).
     """
 
     subtype: str = "informational"
@@ -651,7 +647,7 @@ class Informational(SystemMessage, frozen=True, kw_only=True):
 
 
 class Notification(SystemMessage, frozen=True, kw_only=True):
-    """A short notice for the user in `text`. It replaces an earlier notice with the same `key`. `priority`: immediate, … [05j]"""
+    """A short notice for the user in `text`. It replaces an earlier notice with the same `key`. `priority`: immediate, …"""
 
     subtype: str = "notification"
     key: str = ""
@@ -663,7 +659,7 @@ class Notification(SystemMessage, frozen=True, kw_only=True):
 
 class ThinkingTokens(SystemMessage, frozen=True, kw_only=True):
     """The model is thinking. `estimated_tokens` is an estimate of the tokens that this used so far; `estimated_tokens_delta` is how many
-    are new since the previous estimate. [03]
+    are new since the previous estimate.
     """
 
     subtype: str = "thinking_tokens"
@@ -693,7 +689,7 @@ class WorkerShuttingDown(SystemMessage, frozen=True, kw_only=True):
 
 class APIRetryMessage(SystemMessage, frozen=True, kw_only=True):
     """A call of the API failed. The CLI waits `retry_delay_ms` and then calls it again: this is retry `attempt` of at most `max_retries`.
-    `error` is the kind of failure; `error_status` is its HTTP status, or None when there was no HTTP response. [11_500_then_ok]
+    `error` is the kind of failure; `error_status` is its HTTP status, or None when there was no HTTP response.
     """
 
     subtype: str = "api_retry"
@@ -796,7 +792,7 @@ class SessionWritesLost(SystemMessage, frozen=True, kw_only=True):
 
 class PermissionDeniedMessage(SystemMessage, frozen=True, kw_only=True):
     """The CLI denied a tool call by itself, without asking the user or the host. `message` says why; `agent_id` is set when a subagent made
-    the call. [04h]
+    the call.
     """
 
     subtype: str = "permission_denied"
@@ -818,7 +814,7 @@ class TaskUsage(Part, frozen=True, kw_only=True):
 
 class TaskStarted(SystemMessage, frozen=True, kw_only=True):
     """A task started: a subagent (`task_type` is `local_agent`) or a shell command (`local_bash`). `tool_use_id` is the tool call that
-    started it; `is_backgrounded` says whether it runs in the background. [15a, 24a]
+    started it; `is_backgrounded` says whether it runs in the background.
     """
 
     subtype: str = "task_started"
@@ -835,7 +831,7 @@ class TaskStarted(SystemMessage, frozen=True, kw_only=True):
 
 class TaskProgress(SystemMessage, frozen=True, kw_only=True):
     """The progress of a running task, such as a subagent: what it does now in `description`, the tool that it used last, and what it has
-    used so far in `usage`. [15a]
+    used so far in `usage`.
     """
 
     subtype: str = "task_progress"
@@ -863,7 +859,7 @@ class TaskPatch(Part, frozen=True, kw_only=True):
 
 class TaskUpdated(SystemMessage, frozen=True, kw_only=True):
     """The task `task_id` (a subagent or background shell) changed; `patch` has the changed fields, such as a `status` of completed or
-    killed. [15a]
+    killed.
     """
 
     subtype: str = "task_updated"
@@ -874,7 +870,7 @@ class TaskUpdated(SystemMessage, frozen=True, kw_only=True):
 
 class TaskNotification(SystemMessage, frozen=True, kw_only=True):
     """The task `task_id` (a subagent or shell) ended: `status` is `completed`, `stopped` or `failed`, `summary` says what came out of it,
-    and `output_file` is the file with its output, if there is one. This may wake the session and start a turn without a prompt. [15a, 24a]
+    and `output_file` is the file with its output, if there is one. This may wake the session and start a turn without a prompt.
     """
 
     subtype: str = "task_notification"
@@ -901,7 +897,7 @@ class BackgroundTask(Part, frozen=True, kw_only=True):
 
 
 class BackgroundTasksChanged(SystemMessage, frozen=True, kw_only=True):
-    """**All** tasks (subagents and shells) that run in the background now, in `tasks`. This list replaces the previous one. [24a]"""
+    """**All** tasks (subagents and shells) that run in the background now, in `tasks`. This list replaces the previous one."""
 
     subtype: str = "background_tasks_changed"
     tasks: tuple[BackgroundTask, ...] = ()
@@ -928,7 +924,7 @@ class HookMessage(SystemMessage, frozen=True, kw_only=True):
 
 class HookStarted(HookMessage, frozen=True, kw_only=True):
     """A hook of a settings file started. Sent with the option `include_hook_events`. For hooks of the event SessionStart it is always
-    sent; for those at the start of the process, before the answer to `initialize`. [05m]
+    sent; for those at the start of the process, before the answer to `initialize`.
     """
 
     subtype: str = "hook_started"
@@ -946,9 +942,7 @@ class HookProgress(HookMessage, frozen=True, kw_only=True):
 
 
 class HookResponse(HookMessage, frozen=True, kw_only=True):
-    """A hook of a settings file ended: what it wrote (`output`, `stdout`, `stderr`), its `exit_code`, and its `outcome` (`success`, …).
-    [05l]
-    """
+    """A hook of a settings file ended: what it wrote (`output`, `stdout`, `stderr`), its `exit_code`, and its `outcome` (`success`, …)."""
 
     subtype: str = "hook_response"
     output: str = ""
@@ -960,7 +954,7 @@ class HookResponse(HookMessage, frozen=True, kw_only=True):
 
 class ControlRequestProgress(SystemMessage, frozen=True, kw_only=True):
     """A control request of the host takes long and is still running. `request_id` is the id that the host chose for it; `status`: started,
-    … [08a: side_question]
+    …
     """
 
     subtype: str = "control_request_progress"

@@ -6,7 +6,7 @@ How a child is ended, and why in this way:
   everything in the group, also behind a prefix such as `sh -c` or `docker`.
 * Closing has four steps within one total time: close its input, wait, SIGTERM to the group, SIGKILL to the group. The CLI writes its
   transcript between the end of input and its exit (about 35 ms when idle, docs/reference/protocol.md#timing). On SIGTERM it ends its
-  tool shells; SIGKILL leaves them as orphans (recording 20e, docs/reference/protocol.md#signals).
+  tool shells; SIGKILL leaves them as orphans (docs/reference/protocol.md#signals).
 * The exit is observed without collecting the process (`WNOWAIT`). Until it is collected, the system cannot give its id, which is
   also the id of the group, to another process.
 * Processes that have left the group are found by their marks and killed (`streams.sweeping`). When the host itself is killed, a guard

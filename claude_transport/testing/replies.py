@@ -290,7 +290,7 @@ def sse_error(
 
 
 def empty(*, times: int | None = None) -> MessageReply:
-    """Answer with a message without content. The CLI asks once more, then reports success with an empty result [11_empty]."""
+    """Answer with a message without content. The CLI asks once more, then reports success with an empty result."""
     return MessageReply(times=times)
 
 

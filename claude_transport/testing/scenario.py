@@ -56,7 +56,7 @@ class Rule(Checked, frozen=True, kw_only=True):
 class Answer(Checked, frozen=True, kw_only=True):
     """How the fake CLI answers the host's control requests of one subtype. It is a value of `Scenario(answers=…)`.
 
-    First the steps `before` are played (a real CLI sends an MCP `initialize` there, recording 06a). Then `delay` seconds pass, the answer
+    First the steps `before` are played (a real CLI sends an MCP `initialize` there). Then `delay` seconds pass, the answer
     is sent, and the steps `after` are played.
 
     The keys of `response` replace keys of the fake's usual answer. With `error` (and `error_code`), the answer is an error with this text.
@@ -97,7 +97,7 @@ class Scenario(Checked, frozen=True, kw_only=True):
         script: one list of steps that replaces all of the above.
         exit_code: the exit code; None exits with 1 after an error result and with 0 otherwise, as the CLI does.
         chunk_size: the most bytes of one write to stdout; None for no limit.
-        merge_queued: whether all messages that wait at the end of a turn become one turn (recording 10i).
+        merge_queued: whether all messages that wait at the end of a turn become one turn.
         model: the model in the fake's answers.
         version: the CLI version in the fake's answers.
         seed: the start of the sequence of ids. The same seed gives the same ids.
@@ -177,8 +177,8 @@ class Scenario(Checked, frozen=True, kw_only=True):
     def simulated(cls, *, pace: float = 0.03) -> Scenario:
         """Return the scenario of `claude-transport ask --offline`. Its answers are labelled as simulated, and done in less than 1.5 s.
 
-        The same prompt gets the same answer. The prompt "use a tool" makes it ask for permission to run `echo hello` (recording 04a);
-        "simulate an error" makes it fail with a rate limit (recording 11_429_noretry). `pace` is the time before each word, in seconds.
+        The same prompt gets the same answer. The prompt "use a tool" makes it ask for permission to run `echo hello`;
+        "simulate an error" makes it fail with a rate limit. `pace` is the time before each word, in seconds.
         """
         return cls(
             otherwise=ScriptedTurn((_simulated(GREETING, pace=pace), FREE)),
@@ -293,7 +293,7 @@ def _read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _awaited(line: str) -> AwaitInput | None:
-    """Return the input to wait for, or None for input that the CLI ignores (recordings 18d, 18f)."""
+    """Return the input to wait for, or None for input that the CLI ignores."""
     if not line.strip():
         return None
     try:

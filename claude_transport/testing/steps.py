@@ -255,7 +255,7 @@ class _Text(BaseStep, frozen=True):
 
 
 class Text(_Text, frozen=True, tag="text", kw_only=True):
-    """Send an API message of one text block. With `--include-partial-messages` in argv it is streamed first, as in recording 03.
+    """Send an API message of one text block. With `--include-partial-messages` in argv it is streamed first.
 
     `chunks` are the pieces of the text (default: 8 characters each, or words with `by_word`). `pace` seconds pass before each piece, but at
     most `at_most` seconds in all. An interrupt between two pieces ends the message with the text so far. With `gate`, the last piece
@@ -306,7 +306,7 @@ class _Tool(BaseStep, frozen=True):
 
 
 class ToolUse(_Tool, frozen=True, tag="tool_use", kw_only=True):
-    """Play a tool call from request to result, as in recordings 04a (allowed), 04b (denied), 04c (denied, interrupted), 04h (refused).
+    """Play a tool call from request to result, as the CLI plays one that is allowed, denied, denied and interrupted, or refused.
 
     The hooks that the host has registered are called as the CLI calls them, and what they answer has its effect. Then the rules decide.
     With `ask=None` they are those of the argv, the settings and the mode: tools in `--allowedTools` run; for others the fake asks the host
@@ -363,7 +363,7 @@ class Result(_Ending, frozen=True, tag="result", kw_only=True):
 
 
 class FoldQueued(BaseStep, frozen=True, tag="fold_queued"):
-    """Add the waiting user messages to the running turn, as the CLI does while a tool runs (recording 10f)."""
+    """Add the waiting user messages to the running turn, as the CLI does while a tool runs."""
 
 
 class _Request(BaseStep, frozen=True):
@@ -398,7 +398,7 @@ class Request(_Request, frozen=True, tag="request", kw_only=True):
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the wire's word
         **branches: Any,
     ) -> Request:
-        """A permission question (recording 04a)."""
+        """A permission question."""
         body = {
             "subtype": "can_use_tool",
             "tool_name": tool_name,
@@ -413,7 +413,7 @@ class Request(_Request, frozen=True, tag="request", kw_only=True):
     def hook_callback(
         cls, event: str, *, callback_id: str | None = None, payload: Mapping[str, Any] | None = None, **branches: Any
     ) -> Request:
-        """A hook call (recording 05a). Without `callback_id` it calls what the host registered first for `event`, if anything."""
+        """A hook call. Without `callback_id` it calls what the host registered first for `event`, if anything."""
         common = {
             "session_id": "{{session_id}}",
             "transcript_path": "{{directory}}/transcript.jsonl",
@@ -433,7 +433,7 @@ class Request(_Request, frozen=True, tag="request", kw_only=True):
 
     @classmethod
     def mcp_message(cls, server_name: str, *, message: Mapping[str, Any], **branches: Any) -> Request:
-        """A JSON-RPC message for an in-process MCP server (recording 06a)."""
+        """A JSON-RPC message for an in-process MCP server."""
         return cls({"subtype": "mcp_message", "server_name": server_name, "message": {"jsonrpc": "2.0", **message}}, **branches)
 
 

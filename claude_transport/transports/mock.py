@@ -174,7 +174,7 @@ class MockTransport(ScriptBuilder, Transport):
         """Add each message in `data` to `written`, and react to it as the CLI would, or as the script says.
 
         Raises:
-            UsageError: a line is not a JSON object; it would end the CLI (recording 18a).
+            UsageError: a line is not a JSON object; it would end the CLI.
             ExpectationFailed: the script, or the list of responses of a strict mock, does not expect the message.
             InputClosed, NotConnected, TransportClosed: after `end_input()`, before `connect()`, after `close()`.
         """

@@ -21,7 +21,7 @@ Line = Mapping[str, Any] | bytes
 """A message, or a raw line."""
 
 _WITHOUT_EFFECT = frozenset({"keep_alive", "control_cancel_request"})
-"""Types of messages that a host may write at any time, and that the CLI does not answer (recordings 18p, 09a)."""
+"""Types of messages that a host may write at any time, and that the CLI does not answer."""
 
 
 class _Emit:

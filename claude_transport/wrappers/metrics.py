@@ -626,8 +626,8 @@ class TokenLedger:
     """Counts tokens and costs: each API message once, however many lines repeat it, and each result once.
 
     It is called with the usage of every API message and with every result, in order. An API message of N blocks arrives as N lines with
-    the same id and usage; the output tokens in it are those known at its beginning [04a]. The events of a stream have the final number
-    [03]. A result settles the turn: its `usage` is that of the turn's own messages, and `model_usage_since_last_result` is that of
+    the same id and usage; the output tokens in it are those known at its beginning. The events of a stream have the final number.
+    A result settles the turn: its `usage` is that of the turn's own messages, and `model_usage_since_last_result` is that of
     everything since the last result.
     """
 

@@ -75,9 +75,9 @@ class MetricsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     `type` of the message. `unreadable_lines` held no message. `prompts` counts user messages that were written. `results` counts outcomes
     by code (`ok`, `result.overloaded`, …). `sessions` is the number of sessions that are counted.
 
-    `tokens` is the sum of `result.usage`: the main conversation turn by turn, without subagents, and 0 for an interrupted turn [07a].
-    `models` and `cost_usd` count everything that was paid since the session began, with subagents and interrupted turns [15a, 10c], but
-    without the earlier use of a resumed session [16b]. `tokens_in_progress` is the use of running turns so far, each API message once. Its
+    `tokens` is the sum of `result.usage`: the main conversation turn by turn, without subagents, and 0 for an interrupted turn.
+    `models` and `cost_usd` count everything that was paid since the session began, with subagents and interrupted turns, but
+    without the earlier use of a resumed session. `tokens_in_progress` is the use of running turns so far, each API message once. Its
     output tokens are exact only with the option `include_partial_messages`, and too low without. `api_messages` counts the messages of the
     model, subagents' included.
 

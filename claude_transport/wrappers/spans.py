@@ -33,7 +33,7 @@ _UNASKED: Final = ""
 _REMEMBERED: Final = 1000
 """The largest number of entries in each of three dicts, which could otherwise grow without limit:
 
-* ended tool calls: a subagent in the background goes on after its call has returned [15c], and its own calls need the context;
+* ended tool calls: a subagent in the background goes on after its call has returned, and its own calls need the context;
 * open tool calls: calls of such a subagent may never return;
 * contexts of prompts that are not yet written: a withdrawn prompt is never written.
 """

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from loading import load_generator
 
 PROJECT = Path(__file__).parents[2]
 E2E = PROJECT / "tests" / "e2e"
@@ -107,6 +110,29 @@ def test_every_recording_that_the_source_or_another_page_cites_is_there() -> Non
     }
     assert len(cited) > 50
     assert sorted((file, mark) for file, mark in cited if not any(name.startswith(mark) for name in RECORDINGS)) == []
+
+
+def test_no_docstring_cites_a_recording_because_the_pages_do() -> None:
+    told = [
+        f"{path.relative_to(PROJECT)}:{node.lineno}: {found[0]}"
+        for path in CITING
+        if path.suffix == ".py" and "claude_transport" in path.relative_to(PROJECT).parts[0]
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        for found in BRACKETS.finditer(node.value.value)
+    ]
+    assert told == []
+
+
+def test_every_name_in_the_table_of_recordings_is_on_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = tomllib.loads((PROJECT / "docs" / "recordings.toml").read_text("utf-8"))
+    names = [name for table in tables.values() for name in table]
+    assert len(names) > 100
+    pages = ""
+    for generator in (load_generator("messages"), load_generator("controls")):
+        monkeypatch.setattr(generator, "SHOWN_BY", {name: [f"shows {name}"] for name in generator.SHOWN_BY})
+        pages += generator.render()
+    assert [name for name in names if f" [shows {name}] |" not in pages] == []
 
 
 def test_a_recording_that_the_words_on_a_message_cite_holds_such_a_message() -> None:

@@ -1,4 +1,4 @@
-"""The in-process MCP servers of the host, as the CLI uses them: handshake, list of tools, calls (recording 06a)."""
+"""The in-process MCP servers of the host, as the CLI uses them: handshake, list of tools, calls."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _read(reply: dict[str, Any]) -> tuple[Any, Any, bool]:
 
 
 def connect_servers(stage: Stage, declared: list[str], manifests: Any) -> None:
-    """Begin the handshakes with the servers that `initialize` and `--mcp-config` declare. A manifest replaces one (recording 06h)."""
+    """Begin the handshakes with the servers that `initialize` and `--mcp-config` declare. A manifest replaces one."""
     configured: list[str] = []
     for value in stage.options("--mcp-config"):
         servers = read_json(value).get("mcpServers")
@@ -139,7 +139,7 @@ def connect_servers(stage: Stage, declared: list[str], manifests: Any) -> None:
 
 
 def await_servers(stage: Stage) -> None:
-    """Hold up a turn until each server is connected or has failed (recording 06j)."""
+    """Hold up a turn until each server is connected or has failed."""
     waiting = [server for server in stage.servers.values() if server.status == "pending"]
     if not waiting:
         return

@@ -91,7 +91,7 @@ def initialization(model: str, version: str, mode: str, state: str) -> dict[str,
 
 
 def system_init(model: str, version: str, mode: str, asks: bool) -> dict[str, Any]:
-    """Build a `system/init` frame without its ids (recording 02)."""
+    """Build a `system/init` frame without its ids."""
     cwd = os.getcwd()  # noqa: PTH109 - pathlib costs 5 ms
     return {
         "type": "system",

@@ -145,7 +145,7 @@ def _request(stage: Stage, step: Step) -> None:
 
 
 def end_turn(stage: Stage, step: Step) -> None:
-    """Send the result, unless a hook for Stop keeps the turn going (recording 05j)."""
+    """Send the result, unless a hook for Stop keeps the turn going."""
     turn = stage.turn
     ends_well = step["subtype"] == "success" and not step["is_error"]
     if turn is None or turn.finished or not ends_well or not stage.hooks.get("Stop") or stage.input.ended:

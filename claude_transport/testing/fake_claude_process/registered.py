@@ -29,7 +29,7 @@ class Hook:
 
 
 def read_hooks(config: Any) -> dict[str, list[Hook]]:
-    """Return the hooks by their event, in the order of `initialize`. Raises `Misshapen` for another shape (recording 02k)."""
+    """Return the hooks by their event, in the order of `initialize`. Raises `Misshapen` for another shape."""
     if config is None:
         return {}
     if not isinstance(config, dict):

@@ -119,7 +119,7 @@ class Session:
         stage.exit(0)  # SIGINT aborts the turn and ends well (recordings 20b, 20d)
 
     def _next_messages(self) -> list[dict[str, Any]]:
-        """Take all waiting messages as one turn (recording 10i), or the first of them."""
+        """Take all waiting messages as one turn, or the first of them."""
         queue = self.stage.queue
         count = len(queue) if self.stage.scenario["merge_queued"] else 1
         messages, queue[:] = queue[:count], queue[count:]
@@ -222,7 +222,7 @@ class Session:
             stage.listeners.pop(request_id)(response)
 
     def parse(self, line: bytes) -> dict[str, Any] | None:
-        """Decode a line. Returns None for JSON that is not an object (ignored, recording 18d); invalid JSON is fatal (recording 18a)."""
+        """Decode a line. Returns None for JSON that is not an object (ignored); invalid JSON is fatal."""
         text = line.decode("utf-8", "replace").strip()
         try:
             frame = json.loads(text)
@@ -249,7 +249,7 @@ class Session:
 
 
 def hold_prompt(stage: Stage, prompt: str, verdict: Verdict) -> None:
-    """End the turn of a prompt that a hook does not let pass (recording 05e)."""
+    """End the turn of a prompt that a hook does not let pass."""
     reason = verdict.blocks[0] if verdict.blocks else verdict.stop_reason
     if verdict.blocks:
         text = f"UserPromptSubmit operation blocked by hook:\n{reason}\n\nOriginal prompt: {prompt}"

@@ -55,7 +55,7 @@ def new_message(stage: Stage) -> None:
 
 
 def begin_message(stage: Stage, model: str | None = None) -> None:
-    """Start a new API call; with partial messages, also send `system/status` and `message_start` (recording 03)."""
+    """Start a new API call; with partial messages, also send `system/status` and `message_start`."""
     new_message(stage)
     if stage.partial and stage.agent is None:
         uuids = stage.turn.uuids if stage.turn is not None else []
@@ -92,7 +92,7 @@ def say_block(stage: Stage, block: dict[str, Any], *, model: str | None = None, 
 
 
 def say_streamed(stage: Stage, block: dict[str, Any], *, index: int = 0, model: str | None = None, **extra: Any) -> None:
-    """Send one block; with partial messages, also the events of its stream, as in recording 03."""
+    """Send one block; with partial messages, also the events of its stream."""
     begun, deltas = _pieces(block)
     _stream(stage, {"type": "content_block_start", "index": index, "content_block": begun}, **_display(begun))
     for delta in deltas:
@@ -180,7 +180,7 @@ def say_assistant(stage: Stage, step: dict[str, Any]) -> None:
 def say_tool_result(
     stage: Stage, content: Any, *, tool_use_id: str, is_error: bool | None, result: Any, meta: dict[str, Any] | None
 ) -> None:
-    """Send the `user` frame with the result of a tool (recordings 04a, 04b). `is_error=None` leaves the key out, as for MCP (06a)."""
+    """Send the `user` frame with the result of a tool. `is_error=None` leaves the key out, as for MCP (06a)."""
     marked = {} if is_error is None else {"is_error": is_error}
     block = {"type": "tool_result", "content": content, **marked, "tool_use_id": tool_use_id}
     frame: dict[str, Any] = {
@@ -199,7 +199,7 @@ def say_tool_result(
 
 
 def say_result(stage: Stage, step: dict[str, Any]) -> None:
-    """Send the frame that ends the turn, then the states that follow it: idle, completed (recordings 02f, 10i)."""
+    """Send the frame that ends the turn, then the states that follow it: idle, completed."""
     turn = stage.turn
     for uuid in turn.folded if turn is not None else ():
         stage.lifecycle(uuid, "completed")  # a folded message completes just before the shared result (recording 10f)

@@ -93,7 +93,7 @@ class Turn:
             self.uuids.append(message["uuid"])
 
     def marks(self, frame_type: str) -> dict[str, Any]:
-        """Return `user_message_uuid(s)` for the first frame of its type in the turn; later frames have none (recordings 07a, 10f)."""
+        """Return `user_message_uuid(s)` for the first frame of its type in the turn; later frames have none."""
         if not self.uuids or frame_type in self.marked:
             return {}
         self.marked.add(frame_type)
@@ -175,7 +175,7 @@ class Stage:
         return values
 
     def kinship(self) -> dict[str, Any]:
-        """Return the fields that say of which tool call a frame is: none, or that of the subagent (recording 15a)."""
+        """Return the fields that say of which tool call a frame is: none, or that of the subagent."""
         if self.agent is None:
             return {"parent_tool_use_id": None}
         about = {"subagent_type": self.agent["type"], "task_description": self.agent["description"]}
@@ -222,7 +222,7 @@ class Stage:
             self.emit({"type": "command_lifecycle", "command_uuid": uuid, "state": state})
 
     def change_state(self, state: str) -> None:
-        """Set the state of the session; report it when the environment asks for that (recording 02f)."""
+        """Set the state of the session; report it when the environment asks for that."""
         self.session_state = state
         host_only = os.environ.get("CLAUDE_CODE_SDK_READS_SESSION_STATE") == "1"
         if host_only or os.environ.get("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS") == "1":
@@ -354,7 +354,7 @@ class Stage:
         self.journal.record("failed", place=place, expected="a step that can be played", actual=text)
 
     def fail(self, text: str) -> NoReturn:
-        """End as the CLI does on invalid input: a line on stderr, exit code 1, nothing on stdout (recordings 18a, 18h)."""
+        """End as the CLI does on invalid input: a line on stderr, exit code 1, nothing on stdout."""
         self.errors.write(f"{text}\n".encode())
         self.exit(1)
 

@@ -117,7 +117,7 @@ class Input:
         return True
 
     def next_line(self) -> bytes | None:
-        """Return the next line without its newline, or None. A last line needs no newline once the input has ended (recording 18s)."""
+        """Return the next line without its newline, or None. A last line needs no newline once the input has ended."""
         end = self._buffer.find(b"\n", self._searched)
         if end < 0:
             self._searched = len(self._buffer)
@@ -131,7 +131,7 @@ class Input:
 
 
 class Output:
-    """Write whole lines to one descriptor. When the reader is gone, drop the output and go on, as the CLI does (recording 20m)."""
+    """Write whole lines to one descriptor. When the reader is gone, drop the output and go on, as the CLI does."""
 
     def __init__(self, fd: int, chunk_size: int | None = None, journal: Journal | None = None) -> None:
         self.writing: bool = False

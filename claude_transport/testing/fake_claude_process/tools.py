@@ -137,7 +137,7 @@ def _rule(stage: Stage, call: Call) -> str:
 
 
 def _ask(stage: Stage, call: Call, before: Verdict) -> Refusal | str:
-    """Ask the host's `can_use_tool` and its hooks for PermissionRequest at the same time: the first answer counts (recording 05o)."""
+    """Ask the host's `can_use_tool` and its hooks for PermissionRequest at the same time: the first answer counts."""
     by_hook = before.decision == "ask"
     has_host = call.step["ask"] or bool(stage.option("--permission-prompt-tool"))
     if stage.turn is not None:
