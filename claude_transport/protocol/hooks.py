@@ -854,7 +854,7 @@ class HookOutput(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forb
 
     @classmethod
     def stop(cls, reason: str) -> Self:
-        """Return an output that ends the turn after the current tool. The result has `terminal_reason` `hook_stopped` and is not an error."""
+        """Return an output that ends the turn after the current tool. The result has `terminal_reason` `hook_stopped`: no error."""
         return cls(continue_=False, stop_reason=reason)
 
 

@@ -366,7 +366,7 @@ class RateLimitInfo(Part, rename="camel", frozen=True, kw_only=True):
 
 
 class RateLimitEvent(Message, tag_field="type", tag="rate_limit_event", frozen=True, kw_only=True):
-    """A report on the account's usage limits, in `rate_limit_info`. Sent only when the CLI uses a subscription login, not with an API key."""
+    """A report on the account's usage limits, in `rate_limit_info`. Sent only with a subscription login, not with an API key."""
 
     rate_limit_info: RateLimitInfo = RateLimitInfo()
     session_id: str | None = None
