@@ -134,7 +134,7 @@ async def _checkpoint(_self: Any) -> None:
 def without_pace(of: type) -> Iterator[None]:
     """A checkpoint at every step of objects of that class."""
 
-    class Slow(inflow.Pace):
+    class Slow(inflow.CooperativeYield):
         step = _checkpoint
 
     module = sys.modules[of.__module__]

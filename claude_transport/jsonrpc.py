@@ -50,8 +50,8 @@ from claude_transport.exchange.mailbox import Mailbox
 from claude_transport.exchange.outgoing import MAX_WAITING_BYTES, Delivery, LineWriter
 from claude_transport.exchange.requests import VERDICT_GRACE, PendingRequests
 from claude_transport.loggers import logger_for
-from claude_transport.loops.background import BackgroundTask, OrderedStarts, start_in
-from claude_transport.loops.current import Flag, HostLoop, Wakeup
+from claude_transport.loops.background import LoopTask, OrderedStarts, start_in
+from claude_transport.loops.current import HostLoop, LightEvent, Wakeup
 from claude_transport.protocol.jsonrpc import (
     ACP_CANCEL,
     BUSY,
@@ -59,15 +59,15 @@ from claude_transport.protocol.jsonrpc import (
     JSONRPC,
     MCP_CANCEL,
     METHOD_NOT_FOUND,
-    Answer,
     CancelNotification,
     JSONRPCCounters,
     NoMessage,
     Notification,
     Params,
-    Refusal,
     Request,
     RequestId,
+    RpcAnswer,
+    RpcRefusal,
     Withdrawal,
 )
 from claude_transport.protocol.redaction import redactor_knowing
@@ -187,10 +187,10 @@ class JSONRPCPeer:
         self._terms = SessionTerms()
         self._failures = CallbackFailures(lambda: redactor_knowing([os.environ]))
         self._loop: HostLoop | None = None
-        self._task: BackgroundTask | None = None
+        self._task: LoopTask | None = None
         self._tasks: TaskGroup | None = None
         self._reading: TaskGroup | None = None
-        self._ready, self._closing = Flag(), Flag()
+        self._ready, self._closing = LightEvent(), LightEvent()
         self._fate = ConversationEnd(transport)
         self._start_error: ClaudeTransportError | None = None
         self._lines = LineWriter(transport, end=self._fate)
@@ -216,7 +216,7 @@ class JSONRPCPeer:
         if self._task is not None:
             raise UsageError("this JSON-RPC peer was started before")
         self._loop = HostLoop()
-        self._task = BackgroundTask.spawn(self._live, name="JSON-RPC peer", at_end=self._note_end)
+        self._task = LoopTask.spawn(self._live, name="JSON-RPC peer", at_end=self._note_end)
         try:
             await self._ready.wait()
         except BaseException:
@@ -236,7 +236,7 @@ class JSONRPCPeer:
         self.begin_closing(timeout=0.0, hurry=hurry)
         self._closing.set()
         if self._task is None:
-            self._task = BackgroundTask.spawn(self._close_transport, name="close JSON-RPC peer")
+            self._task = LoopTask.spawn(self._close_transport, name="close JSON-RPC peer")
         else:
             self._note_end()
             self._task.cancel()
@@ -514,7 +514,7 @@ class JSONRPCPeer:
             match event:
                 case Notification():
                     self._notified(event)
-                case Answer(id=request_id, result=result, error=error):
+                case RpcAnswer(id=request_id, result=result, error=error):
                     if error is None:
                         self._requests.settle(request_id, result)
                     else:
@@ -524,7 +524,7 @@ class JSONRPCPeer:
                 case Withdrawal(id=request_id):
                     if (scope := self._scopes.get(request_id)) is not None:
                         scope.cancel()
-                case Refusal(reply=reply):
+                case RpcRefusal(reply=reply):
                     self._say(reply)
                 case NoMessage(failure=failure) if self._terms.on_failure is not None:
                     self._terms.on_failure(failure)

@@ -18,7 +18,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
-from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.background import LoopTask
 from claude_transport.loops.current import HostLoop, trio_here
 
 BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "trio"])
@@ -34,7 +34,7 @@ async def test_a_task_runs_in_a_copy_of_the_callers_context() -> None:
 
     context_value.set("caller")
     with anyio.fail_after(30):
-        await BackgroundTask.spawn(look, name="look").wait()
+        await LoopTask.spawn(look, name="look").wait()
     assert seen == ["caller"]
     assert context_value.get() == "caller"
 
@@ -44,7 +44,7 @@ async def test_an_exception_is_logged_and_the_task_is_finished(caplog: pytest.Lo
         await anyio.lowlevel.checkpoint()
         raise ValueError("on purpose")
 
-    task = BackgroundTask.spawn(fail, name="failing")
+    task = LoopTask.spawn(fail, name="failing")
     with caplog.at_level(logging.ERROR), anyio.fail_after(30):
         await task.join()
     assert task.finished
@@ -54,7 +54,7 @@ async def test_an_exception_is_logged_and_the_task_is_finished(caplog: pytest.Lo
 
 async def test_a_cancelled_task_finishes_and_says_so_once() -> None:
     ends: list[str] = []
-    task = BackgroundTask.spawn(anyio.sleep_forever, name="sleeper", at_end=lambda: ends.append("end"))
+    task = LoopTask.spawn(anyio.sleep_forever, name="sleeper", at_end=lambda: ends.append("end"))
     task.cancel()
     with anyio.fail_after(30):
         await task.join()
@@ -67,7 +67,7 @@ async def test_a_failing_end_is_logged_and_nobody_waits_for_ever(caplog: pytest.
     def fail() -> None:
         raise ValueError("the end went wrong")
 
-    task = BackgroundTask.spawn(anyio.lowlevel.checkpoint, name="short", at_end=fail)
+    task = LoopTask.spawn(anyio.lowlevel.checkpoint, name="short", at_end=fail)
     with anyio.fail_after(30):
         await task.join()
     assert "the end went wrong" in caplog.text
@@ -78,7 +78,7 @@ def test_a_task_that_was_spawned_just_before_the_event_loop_ended_still_has_its_
     ends: list[str] = []
 
     async def main() -> None:
-        BackgroundTask.spawn(anyio.sleep_forever, name="too late", at_end=lambda: ends.append("end"))
+        LoopTask.spawn(anyio.sleep_forever, name="too late", at_end=lambda: ends.append("end"))
 
     anyio.run(main, backend=backend)
     assert ends == ["end"]
@@ -89,7 +89,7 @@ def test_a_running_task_ends_with_the_event_loop(backend: str) -> None:
     ends: list[str] = []
 
     async def main() -> None:
-        BackgroundTask.spawn(anyio.sleep_forever, name="running", at_end=lambda: ends.append("end"))
+        LoopTask.spawn(anyio.sleep_forever, name="running", at_end=lambda: ends.append("end"))
         for _ in range(3):
             await anyio.lowlevel.checkpoint()
 
@@ -108,7 +108,7 @@ def test_an_interrupt_that_hits_a_background_task_is_the_programs_interrupt(back
         signal.raise_signal(signal.SIGINT)
 
     async def main() -> None:
-        BackgroundTask.spawn(work, name="at work")
+        LoopTask.spawn(work, name="at work")
         await anyio.sleep(20)
 
     with pytest.raises(KeyboardInterrupt):
@@ -117,7 +117,7 @@ def test_an_interrupt_that_hits_a_background_task_is_the_programs_interrupt(back
 
 async def test_cancelling_a_waiter_does_not_touch_the_task() -> None:
     go = anyio.Event()
-    task = BackgroundTask.spawn(go.wait, name="waits")
+    task = LoopTask.spawn(go.wait, name="waits")
     with anyio.CancelScope() as scope:
         scope.cancel()
         await task.wait()
@@ -129,7 +129,7 @@ async def test_cancelling_a_waiter_does_not_touch_the_task() -> None:
 
 async def test_join_returns_only_when_the_task_is_done_and_delivers_the_cancellation_then() -> None:
     go = anyio.Event()
-    task = BackgroundTask.spawn(go.wait, name="waits")
+    task = LoopTask.spawn(go.wait, name="waits")
     finished_before_cancellation: list[bool] = []
 
     async def join() -> None:
@@ -153,7 +153,7 @@ async def test_join_returns_only_when_the_task_is_done_and_delivers_the_cancella
 def test_join_keeps_the_cancellation_of_a_task_that_asyncio_cancels_repeatedly() -> None:
     async def main() -> None:
         go = asyncio.Event()
-        task = BackgroundTask.spawn(go.wait, name="waits")
+        task = LoopTask.spawn(go.wait, name="waits")
         joiner = asyncio.create_task(task.join())
         for _ in range(3):
             await asyncio.sleep(0)
@@ -177,7 +177,7 @@ def test_no_task_can_be_spawned_when_trio_is_finalising_its_generators() -> None
             yield 1
         finally:
             try:
-                BackgroundTask.spawn(anyio.sleep_forever, name="refused")
+                LoopTask.spawn(anyio.sleep_forever, name="refused")
             except RuntimeError:
                 outcome.append("refused")
 

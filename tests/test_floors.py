@@ -161,6 +161,17 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
 # A function that is longer, and the sentence that justifies it. An entry that is no longer needed fails the test.
 LONG_FUNCTIONS: Mapping[str, str] = {}
 
+SHARED_CLASS_NAMES: Mapping[str, str] = {
+    "Answer": "`control.Answer` is of the CLI, `testing.Answer` of the fake: each behind a door of its own",
+    "Delay": "a step of `testing.steps` and a fault of `wrappers.faults`: both are written with their module",
+    "EmitRecorded": "the same step of two fakes",
+    "Mailbox": "the mailboxes of both agents are about to become one",
+    "Notification": "`jsonrpc.Notification` is of JSON-RPC, `messages.Notification` of the CLI: each behind a door of its own",
+    "Request": "`jsonrpc.Request` arrives, `steps.Request` is sent by the fake: each is written with its module",
+    "Usage": "`replies.Usage` is what the fake API says; it is written with its module",
+}
+"""Names of more than one class, and why: all others are the name of one thing."""
+
 
 @dataclass(frozen=True)
 class Module:
@@ -348,6 +359,21 @@ def faults_of_names(house: Mapping[str, Module]) -> Iterator[str]:
     for module in house.values():
         for bad in FORBIDDEN_NAMES.intersection(module.name.split(".")[1:]):
             yield f"{module.name}: `{bad}` names no noun; say what the module owns"
+
+
+def faults_of_classes(house: Mapping[str, Module], justified: Mapping[str, str]) -> Iterator[str]:
+    """Yield the names that more than one class has, and the reasons that nobody needs any more."""
+    found: dict[str, list[str]] = {}
+    for module in house.values():
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(f"{module.name}:{node.lineno}")
+    shared = {name: places for name, places in found.items() if len(places) > 1}
+    for name, places in shared.items():
+        if name not in justified:
+            yield f"`{name}` is the name of several classes ({', '.join(places)}): one name, one thing"
+    for name in justified.keys() - shared.keys():
+        yield f"`{name}` is the name of one class: remove it from SHARED_CLASS_NAMES"
 
 
 def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -544,6 +570,10 @@ def test_every_file_is_named_after_the_noun_it_owns(house: dict[str, Module]) ->
     assert report(faults_of_names(house)) == ""
 
 
+def test_a_class_name_is_the_name_of_one_thing(house: dict[str, Module]) -> None:
+    assert report(faults_of_classes(house, SHARED_CLASS_NAMES)) == ""
+
+
 def test_no_two_test_modules_share_a_name() -> None:
     # pytest imports them by their bare names: of two, the second cannot be collected, and only a run of everything shows it
     names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
@@ -689,6 +719,13 @@ def test_a_package_may_reexport_its_modules_but_they_may_not_import_it_back(tmp_
 @pytest.mark.parametrize("path", ["utils.py", "client/helpers.py", "protocol/common.py", "_internal/codec.py", "launch/types.py"])
 def test_a_name_that_owns_nothing_is_reported(tmp_path: Path, path: str) -> None:
     assert any("names no noun" in fault for fault in faults_of_names(build_house(tmp_path, {path: ""})))
+
+
+def test_a_shared_class_name_needs_a_sentence_and_a_sentence_needs_a_shared_class_name(tmp_path: Path) -> None:
+    house = build_house(tmp_path, {"client/query.py": "class Turn: ...", "codex/session.py": "def make():\n    class Turn: ..."})
+    assert [*faults_of_classes(house, {"Turn": "there are two agents"})] == []
+    assert [("Turn" in fault, "client.query:1" in fault) for fault in faults_of_classes(house, {})] == [(True, True)]
+    assert len([*faults_of_classes(house, {"Turn": "there are two agents", "Query": "gone"})]) == 1
 
 
 def test_excess_length_needs_a_sentence_and_a_sentence_needs_excess_length(tmp_path: Path) -> None:

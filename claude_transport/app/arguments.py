@@ -118,7 +118,7 @@ class _Explained(click.Command):
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
             if record is not None:
-                sections.setdefault(_GROUPS.get(param, "Arguments" if isinstance(param, Place) else "Options"), []).append(record)
+                sections.setdefault(_GROUPS.get(param, "Arguments" if isinstance(param, Positional) else "Options"), []).append(record)
         if isinstance(self, click.Group):
             sections["Commands"] = [(name, command.short_help or "") for name, command in self.commands.items()]
         for title, rows in sections.items():
@@ -212,7 +212,7 @@ def _complete_commands(ctx: click.Context, param: click.Parameter, incomplete: s
     return [CompletionItem(name, help=command.short_help) for name, command in program.commands.items() if name.startswith(incomplete)]
 
 
-class Place(click.Argument):
+class Positional(click.Argument):
     """A positional argument that has an explanation."""
 
     def __init__(self, name: str, *, help: str, **attributes: Any) -> None:  # noqa: A002 - click's own name for it
@@ -847,7 +847,7 @@ COMMANDS: Final = (
     Command(
         "ask",
         [
-            Place("prompt", metavar="[PROMPT]", required=False, help="what to ask; `-`, or no PROMPT, reads it from a pipe on stdin"),
+            Positional("prompt", metavar="[PROMPT]", required=False, help="what to ask; `-`, or no PROMPT, reads it from a pipe on stdin"),
             _offline(),
             _every_message(),
             *_under("Claude", _claude()),
@@ -907,7 +907,7 @@ COMMANDS: Final = (
     Command(
         "watch",
         [
-            Place(
+            Positional(
                 "url", metavar="URL", help="ws://HOST:PORT or wss://HOST:PORT of a gateway, or the address of the live page of a session"
             ),
             _option("--session", metavar="ID", help="the id of the session, as the log of the gateway has it (default: the one in URL)"),
@@ -921,7 +921,7 @@ COMMANDS: Final = (
     Command(
         "inspect",
         [
-            Place("tape", metavar="TAPE", shell_complete=_FILES, help="a tape, as `record` and RecordingTransport write it"),
+            Positional("tape", metavar="TAPE", shell_complete=_FILES, help="a tape, as `record` and RecordingTransport write it"),
             _option("--html", metavar="FILE", help="write a page with the whole timeline; `-` writes it to stdout, without the figures"),
             _switch("--json", help="print the figures as one JSON object"),
             *_colours("no colours, no progress display"),
@@ -931,7 +931,7 @@ COMMANDS: Final = (
     Command(
         "record",
         [
-            Place(
+            Positional(
                 "prompts",
                 nargs=-1,
                 metavar="[PROMPT]...",
@@ -967,7 +967,9 @@ COMMANDS: Final = (
     Command(
         "replay",
         [
-            Place("tape", metavar="TAPE", shell_complete=_FILES, help="a tape, as `record` writes it; everything after `--` is ignored"),
+            Positional(
+                "tape", metavar="TAPE", shell_complete=_FILES, help="a tape, as `record` writes it; everything after `--` is ignored"
+            ),
             _option(
                 "--speed",
                 **_SPEED,
@@ -988,13 +990,13 @@ COMMANDS: Final = (
     Command(
         "wire",
         [
-            Place(
+            Positional(
                 "action",
                 metavar="check|schema",
                 type=click.Choice(("check", "schema")),
                 help="what to do: check a claude, or print a schema",
             ),
-            Place(
+            Positional(
                 "tape",
                 metavar="[TAPE]",
                 required=False,
@@ -1040,12 +1042,12 @@ COMMANDS: Final = (
     ),
     Command(
         "completion",
-        [Place("shell", metavar="SHELL", type=click.Choice(SHELLS), help="the shell that will read the script: bash, zsh or fish")],
+        [Positional("shell", metavar="SHELL", type=click.Choice(SHELLS), help="the shell that will read the script: bash, zsh or fish")],
     ),
     Command(
         "help",
         [
-            Place(
+            Positional(
                 "topic",
                 metavar="[COMMAND]",
                 required=False,

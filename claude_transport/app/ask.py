@@ -26,7 +26,7 @@ from claude_transport.agents.registry import find_agent
 from claude_transport.app.arguments import split_rules
 from claude_transport.app.event_loop import run_interruptibly, run_on, while_ticking
 from claude_transport.app.failures import EXIT_FAILED, EXIT_OK, NO_ANSWER, PROGRAM
-from claude_transport.app.render import AnswerReader, Face, Remark, ToolCall, Words, gist_of, summarize
+from claude_transport.app.render import AnswerReader, Face, Remark, ShownToolCall, Words, gist_of, summarize
 from claude_transport.app.standard_streams import write_remark
 from claude_transport.app.terminal import choose_look, is_terminal, one_line, open_progress, visible
 from claude_transport.client.questions import Allow, CallbackContext, Deny
@@ -338,7 +338,7 @@ class _StreamedAnswer:
         self._args = args
         self._face = face
         self._agent = agent
-        self._calls: deque[ToolCall] = deque()
+        self._calls: deque[ShownToolCall] = deque()
 
     async def give_up(self) -> None:
         """End the call at once."""
@@ -364,7 +364,7 @@ class _StreamedAnswer:
 
     def _note(self, event: Message) -> None:
         if isinstance(event, AssistantMessage):
-            self._calls += (ToolCall(tool_use_id=tool.id, name=tool.name, gist=gist_of(tool.input)) for tool in event.tool_uses)
+            self._calls += (ShownToolCall(tool_use_id=tool.id, name=tool.name, gist=gist_of(tool.input)) for tool in event.tool_uses)
 
     async def _show_words(self) -> None:
         async for piece in self._stream:

@@ -1,6 +1,6 @@
 """`claude-transport bench`: how fast this installation reads, compared with the least that reading can cost here.
 
-`Bench` reads the same messages from the same child process in every way the library has, in turns. The figure is the processor time of
+`Measurement` reads the same messages from the same child process in every way the library has, in turns. The figure is processor time of
 the reading thread: waiting for the child, or for a busy machine, is not a cost of the library.
 """
 
@@ -83,7 +83,7 @@ MOST_MESSAGES: Final = 1_000_000
 Wrap = Callable[[Transport], Transport]
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
     """One way of reading, in processor time of the reading thread.
 
     `ratio` is its time as a multiple of the time of the row named `against`: the median over the rounds. None for the first row.
@@ -108,7 +108,7 @@ class BenchReport(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int
     messages: int
     message_bytes: int
-    rows: list[Row]
+    rows: list[BenchRow]
 
 
 def run(args: SimpleNamespace) -> int:
@@ -119,11 +119,11 @@ def run(args: SimpleNamespace) -> int:
 
 
 async def _measure(args: SimpleNamespace) -> int:
-    bench = Bench(messages=args.messages)
+    bench = Measurement(messages=args.messages)
     return await run_interruptibly(partial(_report, bench, args), give_up=bench.give_up)
 
 
-async def _report(bench: Bench, args: SimpleNamespace) -> int:
+async def _report(bench: Measurement, args: SimpleNamespace) -> int:
     look = choose_look(sys.stdout, sys.stderr, env=os.environ, plain=args.plain, no_color=args.no_color)
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     with open_progress("Measuring", stream=sys.stderr, look=look, plain=args.plain, unit="runs", scale=1) as progress:
@@ -164,11 +164,11 @@ def _lines(report: BenchReport, look: Look) -> list[str]:
     return lines
 
 
-def _of(row: Row) -> str:
+def _of(row: BenchRow) -> str:
     return " *" if row.against is not None and row.against.startswith("Sub") else ""
 
 
-class Bench:
+class Measurement:
     """The measurement. `messages` is how many each run reads, `rounds` how many rounds there were."""
 
     def __init__(self, *, messages: int) -> None:
@@ -194,7 +194,7 @@ class Bench:
             name = wrap.func.__name__ if isinstance(wrap, partial) else wrap.__name__
             self._ways[f"{name}, idle, dicts"] = ("SubprocessTransport, dicts", partial(self._dicts, wrap))
 
-    async def run(self, *, on_progress: Callable[[float, float], None]) -> list[Row]:
+    async def run(self, *, on_progress: Callable[[float, float], None]) -> list[BenchRow]:
         """Measure every way, in rounds, for a few seconds.
 
         Args:
@@ -217,9 +217,9 @@ class Bench:
         if self._transport is not None:
             await self._transport.close()
 
-    def _row(self, name: str, against: str | None, taken: dict[str, list[float]]) -> Row:
+    def _row(self, name: str, against: str | None, taken: dict[str, list[float]]) -> BenchRow:
         seconds = statistics.median(taken[name])
-        return Row(
+        return BenchRow(
             name=name,
             us_per_message=seconds / self.messages * 1e6,
             messages_per_second=self.messages / seconds,

@@ -1,6 +1,6 @@
 """`claude-transport doctor`: what would run, who would pay, what the session would see, and whether it works.
 
-`_Doctor` finds things out, in order; `Checkup` tries a claude; `ReportLines` makes text of it, part by part. `Report` is the JSON of
+`_Doctor` finds things out, in order; `Checkup` tries a claude; `ReportLines` makes text of it, part by part. `DoctorReport` is the JSON of
 `--json`, field by field: names and paths, never a secret.
 """
 
@@ -25,7 +25,7 @@ import msgspec
 from claude_transport.app.clean_world import isolated_options
 from claude_transport.app.event_loop import run_interruptibly, run_on
 from claude_transport.app.failures import describe_failure, hints_for, remedy_for, told
-from claude_transport.app.terminal import Look, Output, choose_look, json_for_terminals, visible
+from claude_transport.app.terminal import Look, TerminalOutput, choose_look, json_for_terminals, visible
 from claude_transport.client.query import Query
 from claude_transport.codex.configuration import find_codex_home
 from claude_transport.codex.credentials import describe_codex_credentials
@@ -192,7 +192,7 @@ class TestRun(msgspec.Struct, frozen=True, kw_only=True):
     error: Failure | None = None
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
     """The whole report. `exit_code`: 0 the test worked, 1 something does not work, 2 there is no claude.
 
     `ready` says more than `ok`: the real claude was tested, and a credential for real prompts was found.
@@ -233,7 +233,7 @@ class _Doctor:
         self._args = args
         self._look = choose_look(sys.stdout, sys.stderr, env=os.environ, plain=args.plain, no_color=args.no_color)
         self._lines = ReportLines(self._look, verbose=args.verbose)
-        self._output = Output(sys.stdout)
+        self._output = TerminalOutput(sys.stdout)
         self._cli = _find(args.cli_path)
         environment = build_environment(ClaudeOptions(), os.environ)
         self._credential = describe_credentials(
@@ -302,8 +302,8 @@ class _Doctor:
         if not self._args.json:
             await self._output.write("".join(f"{line}\n" for line in lines))
 
-    def _report(self, code: int) -> Report:
-        return Report(
+    def _report(self, code: int) -> DoctorReport:
+        return DoctorReport(
             ok=code == 0,
             ready=is_ready(self._credential, self._test_run),
             exit_code=code,

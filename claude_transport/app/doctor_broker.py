@@ -7,7 +7,7 @@ import sys
 import msgspec
 
 from claude_transport.app.failures import EXIT_FAILED, EXIT_OK
-from claude_transport.app.terminal import Output, json_for_terminals, visible
+from claude_transport.app.terminal import TerminalOutput, json_for_terminals, visible
 from claude_transport.errors import CLIConnectionError
 from claude_transport.fleet.broker import BrokerAddress
 
@@ -23,7 +23,7 @@ async def examine(url: str, *, as_json: bool) -> int:
         if exc.code != "fleet.cluster":
             raise
         check = BrokerCheck(address=str(BrokerAddress(url)), findings=(str(exc),))
-    output = Output(sys.stdout)
+    output = TerminalOutput(sys.stdout)
     if as_json:
         await output.write_bytes(json_for_terminals(msgspec.json.encode(check)) + b"\n")
     else:

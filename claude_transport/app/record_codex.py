@@ -9,7 +9,7 @@ import anyio
 
 from claude_transport.app.event_loop import while_ticking
 from claude_transport.app.failures import EXIT_OK, NO_ANSWER
-from claude_transport.app.render import Face, ToolCall, Words
+from claude_transport.app.render import Face, ShownToolCall, Words
 from claude_transport.codex.asking import PLAIN_CODEX
 from claude_transport.codex.conversation import NewText
 from claude_transport.codex.messages import CodexNotification, ItemStarted
@@ -88,4 +88,4 @@ class CodexRecording:
             await self._face.show(Words(piece))
         call = tool_call_of(message.item, is_over=False) if isinstance(message, ItemStarted) else None
         if call is not None and isinstance(message, ItemStarted):
-            await self._face.show(ToolCall(tool_use_id=message.item.id, name=call.name, gist=gist_of_input(call.input)))
+            await self._face.show(ShownToolCall(tool_use_id=message.item.id, name=call.name, gist=gist_of_input(call.input)))

@@ -11,7 +11,7 @@ from typing import Any, Final, TextIO, TypeAlias
 import anyio
 import msgspec
 
-from claude_transport.app.terminal import Look, Output, Progress, is_terminal, json_for_terminals, one_line, visible
+from claude_transport.app.terminal import Look, Progress, TerminalOutput, is_terminal, json_for_terminals, one_line, visible
 from claude_transport.inspection.scene import tokens_of_turn
 from claude_transport.inspection.speech import StreamedBlocks
 from claude_transport.protocol.blocks import TextBlock, ToolResultBlock, ToolUseBlock
@@ -47,7 +47,7 @@ class Paragraph(msgspec.Struct, frozen=True):
     """What follows is a new paragraph."""
 
 
-class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
+class ShownToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """Claude uses a tool. `nested` means that one of its subagents does."""
 
     tool_use_id: str
@@ -63,7 +63,7 @@ class Remark(msgspec.Struct, frozen=True, kw_only=True):
     problem: bool = False
 
 
-Piece: TypeAlias = Words | Paragraph | ToolCall | Remark
+Piece: TypeAlias = Words | Paragraph | ShownToolCall | Remark
 
 
 class AnswerReader:
@@ -149,7 +149,7 @@ class AnswerReader:
                 yield Paragraph()
         for block in message.content:
             if isinstance(block, ToolUseBlock):
-                yield ToolCall(tool_use_id=block.id, name=block.name, gist=gist_of(block.input), nested=nested)
+                yield ShownToolCall(tool_use_id=block.id, name=block.name, gist=gist_of(block.input), nested=nested)
             elif isinstance(block, TextBlock) and not nested:
                 yield from self._rest_of(block.text)
 
@@ -249,7 +249,7 @@ class Face:
         self._calm = 0  # ticks since something was shown
         self.lock: anyio.Lock = anyio.Lock()
         self.look = look
-        self._output = Output(stdout)
+        self._output = TerminalOutput(stdout)
         self._stderr = stderr
         self._on_terminal = is_terminal(stdout)
         self._shares_terminal = self._on_terminal and is_terminal(stderr)
@@ -268,7 +268,7 @@ class Face:
                     await self._words(visible(piece.text) if self._on_terminal else piece.text)
                 case Paragraph():
                     self._new_paragraph = True
-                case ToolCall():
+                case ShownToolCall():
                     self._new_paragraph = True
                     indent = "  " if piece.nested else ""
                     self._activity = f"claude uses {piece.name}"

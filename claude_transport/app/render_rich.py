@@ -106,7 +106,7 @@ class RichFace(Face):
     def _print(self, block: str) -> None:
         if self._gap:
             self._console.print()
-        self._console.print(_Block(block))
+        self._console.print(_MarkdownBlock(block))
         self._gap = self._after_words = True
 
     def _start(self, renderable: Spinner | _Tail) -> None:
@@ -129,7 +129,7 @@ class RichFace(Face):
             live.stop()
 
 
-class _Block:
+class _MarkdownBlock:
     """A block of Markdown, without the spaces that rich adds at the ends of lines: they would be copied with the text."""
 
     def __init__(self, text: str) -> None:
@@ -144,7 +144,7 @@ class _Block:
         return [_trimmed(line) for line in console.render_lines(_markdown(self._text), options, pad=False)]
 
 
-class _Tail(_Block):
+class _Tail(_MarkdownBlock):
     """The last lines of a block that is being written: as many as fit on the screen."""
 
     def __init__(self, text: str, *, after_gap: bool) -> None:

@@ -14,7 +14,7 @@ import anyio.to_thread
 from claude_transport.app.event_loop import run_interruptibly, run_on
 from claude_transport.app.failures import EXIT_OK, PROGRAM
 from claude_transport.app.standard_streams import write_remark
-from claude_transport.app.terminal import Output, is_terminal, visible
+from claude_transport.app.terminal import TerminalOutput, is_terminal, visible
 from claude_transport.errors import ProcessError, TransportClosed
 from claude_transport.transports.replay import ReplayTransport
 
@@ -42,7 +42,7 @@ async def _converse(transport: ReplayTransport) -> int:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_listen, transport, sys.stdin.fileno(), failures)
         try:
-            await _speak(transport, Output(sys.stdout))
+            await _speak(transport, TerminalOutput(sys.stdout))
         except Exception as error:  # noqa: BLE001 - raised again below, outside the task group, which would wrap it
             failures.append(error)
         tasks.cancel_scope.cancel()
@@ -57,7 +57,7 @@ async def _converse(transport: ReplayTransport) -> int:
     return EXIT_OK
 
 
-async def _speak(transport: ReplayTransport, output: Output) -> None:
+async def _speak(transport: ReplayTransport, output: TerminalOutput) -> None:
     async for batch in transport.read_lines():
         await output.write_bytes(b"".join(line + b"\n" for line in batch))
 

@@ -213,7 +213,7 @@ def log_to_stderr(*, as_json: bool, verbose: bool) -> Iterator[None]:
     logger = logging.getLogger("claude_transport")
     before = (logger.level, logger.propagate)
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JSONLines() if as_json else _Lines("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(_JSONLines() if as_json else _PrintableLines("%(asctime)s %(levelname)s %(message)s"))
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG if verbose else logging.INFO)
     logger.propagate = False
@@ -225,7 +225,7 @@ def log_to_stderr(*, as_json: bool, verbose: bool) -> Iterator[None]:
         logger.setLevel(level)
 
 
-class _Lines(logging.Formatter):
+class _PrintableLines(logging.Formatter):
     """Formats a record as one printable line. Lines of a traceback follow it, indented, so that none looks like a record."""
 
     def format(self, record: logging.LogRecord) -> str:

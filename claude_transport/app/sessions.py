@@ -12,7 +12,7 @@ import msgspec
 
 from claude_transport.app.event_loop import run_on
 from claude_transport.app.failures import EXIT_OK
-from claude_transport.app.terminal import Output, json_for_terminals, one_line
+from claude_transport.app.terminal import TerminalOutput, json_for_terminals, one_line
 from claude_transport.app.worker import broker_of
 
 _WIDEST: Final = 64
@@ -27,7 +27,7 @@ def run(args: SimpleNamespace) -> int:
 async def _run(args: SimpleNamespace, url: str) -> int:
     from claude_transport.fleet.registry import FleetRegistry
 
-    output = Output(sys.stdout)
+    output = TerminalOutput(sys.stdout)
     async with FleetRegistry(url) as registry:
         if args.stop is not None:
             await registry.stop(args.stop)

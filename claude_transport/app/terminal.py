@@ -113,7 +113,7 @@ _CHUNK_BYTES: int = getattr(select, "PIPE_BUF", 512)
 """The bytes that a writable pipe takes at once: PIPE_BUF, 4096 on Linux. POSIX promises 512."""
 
 
-class Output:
+class TerminalOutput:
     """Writes to a text stream at once, and never blocks the event loop.
 
     Nothing stays in a buffer, so a reader sees each word when it is written. Before writing to a pipe or socket, it waits for room: a plain

@@ -14,7 +14,7 @@ import anyio.lowlevel
 
 from claude_transport.app.event_loop import run_interruptibly, run_on
 from claude_transport.app.failures import EXIT_OK
-from claude_transport.app.terminal import Look, Output, choose_look, json_for_terminals, one_line
+from claude_transport.app.terminal import Look, TerminalOutput, choose_look, json_for_terminals, one_line
 from claude_transport.errors import ConfigurationError
 from claude_transport.inspection.scene import Event, EventStore
 from claude_transport.inspection.timeline import Reading
@@ -63,7 +63,7 @@ async def _run(watching: Observation, look: Look, as_json: bool) -> int:
 
 
 async def _watch(watching: Observation, look: Look, as_json: bool) -> int:
-    output, shown = Output(sys.stdout), _Shown(look)
+    output, shown = TerminalOutput(sys.stdout), _Shown(look)
     async with watching:
         begun = False
         async for line in watching:

@@ -31,7 +31,7 @@ _MAX_CELL: Final = 200
 """Characters of a cell. Names of fields are what a peer says."""
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class WireReport(msgspec.Struct, frozen=True, kw_only=True):
     """What `--json` prints. `ok` is True when nothing differs and the conversation came to its end; `left` names what did not.
 
     `range` is the first version of the range whose schemas were used; `unlisted` counts differences beyond the first 1000.
@@ -87,7 +87,7 @@ def _show(args: SimpleNamespace, version: str | None, lines: Sequence[Line], *, 
     check = WireCheck(cli_version=version)
     for direction, line in lines:
         check.add(direction, line)
-    report = Report(
+    report = WireReport(
         ok=not check.findings and not left,
         cli_version=version,
         range=check.range,
@@ -120,7 +120,7 @@ def _types(finding: WireFinding) -> str:
     return f"{finding.found}, not {finding.expected}" if finding.expected else finding.found
 
 
-def _remark(report: Report) -> None:
+def _remark(report: WireReport) -> None:
     for what in report.left:
         write_remark(f"{PROGRAM}: {one_line(what, width=_MAX_CELL)}")
     if report.unlisted:

@@ -126,14 +126,14 @@ class Greeting(msgspec.Struct, frozen=True, kw_only=True):
         return f"Greeting(server={self.server!r})"
 
 
-class Welcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class BridgeWelcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The first line of the host. `refused` is the reason when the bridge is refused."""
 
     mcp_bridge: int
     refused: Refusal | None = None
 
 
-def encode_greeting(greeting: Greeting | Welcome) -> bytes:
+def encode_greeting(greeting: Greeting | BridgeWelcome) -> bytes:
     """Encode the first line of a bridge or a host, with its newline."""
     return msgspec.json.encode(greeting) + b"\n"
 
@@ -146,10 +146,10 @@ def decode_greeting(line: bytes) -> Greeting:
         raise ProtocolError("the first line is not the greeting of a bridge", code="bridge.protocol") from None
 
 
-def decode_welcome(line: bytes) -> Welcome:
+def decode_welcome(line: bytes) -> BridgeWelcome:
     """Read the first line of a host. Raises `ProtocolError` for any other line."""
     try:
-        return msgspec.json.decode(line, type=Welcome)
+        return msgspec.json.decode(line, type=BridgeWelcome)
     except (ValueError, RecursionError):
         raise ProtocolError("the program at this address is not the host of a bridge", code="bridge.protocol") from None
 

@@ -32,9 +32,9 @@ from claude_transport.bridge.configuration import (
     INVALID_REQUEST,
     MAX_GREETING_BYTES,
     PARSE_ERROR,
+    BridgeWelcome,
     Greeting,
     Refusal,
-    Welcome,
     bridge_config,
     check_bridge_url,
     check_token,
@@ -50,7 +50,7 @@ from claude_transport.client.mcp import McpCall, McpServers, OnFailure
 from claude_transport.errors import ConfigurationError, ProtocolError, UsageError
 from claude_transport.exchange.callbacks import CallbackFailures
 from claude_transport.loggers import logger_for
-from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.background import LoopTask
 from claude_transport.protocol.framing import LineFramer
 from claude_transport.protocol.redaction import redactor_knowing
 from claude_transport.serving.door import UnadmittedConnections
@@ -140,7 +140,7 @@ class BridgeHost:
         self._refusals = RefusalLog(logger)
         self._directory: str | None = None
         self._listeners: list[Listener] = []
-        self._server: BackgroundTask | None = None
+        self._server: LoopTask | None = None
         self._crowd = UnadmittedConnections(full=2 * max_bridges, per_source=2 * max_bridges)  # connections that are not admitted
         self._bridges = 0
         self._closed = False
@@ -163,7 +163,7 @@ class BridgeHost:
         except BaseException:
             self._remove_directory()
             raise
-        self._server = BackgroundTask.spawn(partial(accept_all, self._listeners, self._attend), name="bridge host")
+        self._server = LoopTask.spawn(partial(accept_all, self._listeners, self._attend), name="bridge host")
 
     async def aclose(self) -> None:
         """Stop listening, close the connections of all bridges, and cancel the tools that run for them. Returns when all has ended.
@@ -268,7 +268,7 @@ class BridgeHost:
         self._bridges += refused is None
         try:
             with anyio.move_on_after(_CLOSING):
-                await stream.send(encode_greeting(Welcome(mcp_bridge=GREETING_VERSION, refused=refused)))
+                await stream.send(encode_greeting(BridgeWelcome(mcp_bridge=GREETING_VERSION, refused=refused)))
                 welcomed = refused is None
         finally:
             self._bridges -= refused is None and not welcomed

@@ -23,7 +23,7 @@ from claude_transport.bridge.configuration import (
 from claude_transport.client.mcp import McpCall, OnFailure
 from claude_transport.errors import ConfigurationError
 from claude_transport.exchange.failures import guarded
-from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.background import LoopTask
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
@@ -144,7 +144,7 @@ class ToolsSession:
         self._tools = tools
         self._tell = tell
         self._on_failure = on_failure
-        self._running: dict[str | int, BackgroundTask] = {}
+        self._running: dict[str | int, LoopTask] = {}
 
     def accept(self, message: dict[str, Any]) -> McpCall:
         """Take a JSON-RPC message of the CLI, without waiting. Return a call whose `answer()` waits for the answer."""
@@ -206,7 +206,7 @@ class ToolsSession:
             self._running.pop(request_id, None)
             call.fill(outcome[0] if outcome else rpc_error(request_id, CANCELLED, "cancelled"))
 
-        self._running[request_id] = BackgroundTask.spawn(work, name=f"tool {tool.name}", at_end=end)
+        self._running[request_id] = LoopTask.spawn(work, name=f"tool {tool.name}", at_end=end)
         return call
 
     async def _result(self, tool: HostTool, arguments: dict[str, Any], request_id: str | int, params: Mapping[str, Any]) -> dict[str, Any]:

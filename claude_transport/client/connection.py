@@ -22,8 +22,8 @@ from claude_transport.exchange.incoming import Batches
 from claude_transport.exchange.outgoing import Delivery, LineWriter
 from claude_transport.exchange.requests import PendingRequest, PendingRequests
 from claude_transport.loggers import logger_for
-from claude_transport.loops.background import BackgroundTask
-from claude_transport.loops.current import Flag, HostLoop, clock_here, is_stopped_here
+from claude_transport.loops.background import LoopTask
+from claude_transport.loops.current import HostLoop, LightEvent, clock_here, is_stopped_here
 from claude_transport.protocol.codec import REFUSED, decode_dict
 from claude_transport.protocol.control import ControlResponse, encode_control_request
 from claude_transport.protocol.conversation import Conversation
@@ -91,22 +91,22 @@ class Connection:
         """What the transport asks of the conversation, and what it wants to be told. Known after `attach()`."""
         self.loop: HostLoop | None = _loop_here()
         """The event loop that the conversation runs in; before it begins, the loop that it was made in."""
-        self.task: BackgroundTask | None = None
+        self.task: LoopTask | None = None
         """The task that the conversation runs in."""
-        self.ready: Flag = Flag()
+        self.ready: LightEvent = LightEvent()
         """Set when the start is over: it succeeded, or `start_error` says why not."""
         self.start_error: ClaudeTransportError | None = None
         self.is_open: bool = False
         """True while prompts can be sent: ready, not closing, not ended. A plain attribute, because each prompt looks at it."""
-        self._early: list[Flag] = []
+        self._early: list[LightEvent] = []
         self._held = HeldPrompts()
-        self.close_requested: Flag = Flag()
+        self.close_requested: LightEvent = LightEvent()
         self._on_close_requested: Callable[[], object] | None = None
         self.close_timeout: float = DEFAULT_CLOSE_TIMEOUT
         self.wait_for_background: bool = False
         self.fate: ConversationEnd = ConversationEnd(transport)
         """How the conversation ends."""
-        self.ended: Flag = self.fate.ended
+        self.ended: LightEvent = self.fate.ended
         """Set when nothing more will come from the peer."""
         self.lost_turns: tuple[str, ...] = ()
         self._dropped_tasks: dict[str, str] = {}
@@ -183,13 +183,13 @@ class Connection:
 
     # The start and the end
 
-    def begin(self, live: Callable[[], Awaitable[object]], *, name: str) -> BackgroundTask:
+    def begin(self, live: Callable[[], Awaitable[object]], *, name: str) -> LoopTask:
         """Start the task of the conversation with `live`, unless it is running, and return it."""
         if self.task is None:
             self.loop = HostLoop()  # this one; `check_loop()` comes first, for a query that was made in another
             self._clock = clock_here()
             self._connects_at_once = not is_stopped_here()  # else the first wait ends it, and nothing is started
-            self.task = BackgroundTask.spawn(live, name=name)
+            self.task = LoopTask.spawn(live, name=name)
         return self.task
 
     def become_ready(self) -> None:
@@ -322,7 +322,7 @@ class Connection:
         if self.ready.is_set():
             yield
             return
-        done = Flag()
+        done = LightEvent()
         self._early.append(done)
         try:
             yield
@@ -451,7 +451,7 @@ class HeldPrompts:
 
     def __init__(self) -> None:
         self._order: anyio.Lock | None = None  # made for the first one: most conversations hold none back
-        self._waiting: dict[anyio.CancelScope, Flag] = {}
+        self._waiting: dict[anyio.CancelScope, LightEvent] = {}
 
     async def hold(self, line: bytes, before_prompt: BeforePrompt) -> bytes:
         """Return the line as `before_prompt` wants it; after `give_up()`, the line that was given.
@@ -460,7 +460,7 @@ class HeldPrompts:
         """
         if self._order is None:
             self._order = anyio.Lock(fast_acquire=True)  # a prompt that need not wait is sent in the same step
-        over = Flag()
+        over = LightEvent()
         with anyio.CancelScope() as scope:
             self._waiting[scope] = over
             try:

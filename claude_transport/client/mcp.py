@@ -22,7 +22,7 @@ import anyio.lowlevel
 from claude_transport.errors import ConfigurationError, ControlRequestFailed
 from claude_transport.exchange.failures import guarded, meant_for_the_program, without_cancellation
 from claude_transport.loggers import logger_for
-from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.background import LoopTask
 from claude_transport.protocol.answers import McpServersChange
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.text.printable import printable
@@ -142,7 +142,7 @@ class McpSession:
         self._is_given_up = False
         # without a bound of its own: the CLI has only so many questions open at once
         self._to_server, self._from_cli = anyio.create_memory_object_stream[Any](math.inf)
-        self._task = BackgroundTask.spawn(self._run, name=f"MCP server {name}", at_end=self._end)
+        self._task = LoopTask.spawn(self._run, name=f"MCP server {name}", at_end=self._end)
 
     def welcomes(self, handshake: Mapping[str, Any]) -> bool:
         """Return True when this `initialize` can go into this session: the server lives, and would answer it as it answered the first."""

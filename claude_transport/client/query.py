@@ -1,7 +1,7 @@
 """`Query`: a conversation with Claude over any transport: start it, talk, look at it, close it.
 
 The loop is here: a batch of lines is decoded once, `protocol.conversation` says what it means, and the query performs it. The parts are
-`Connection` (the transport, its lines and requests, start and end), `Storage` (messages on their way to readers), `Questions` and
+`Connection` (the transport, its lines and requests, start and end), `MessageStorage` (messages on their way to readers), `Questions` and
 `McpServers` (callbacks), `StallDetector` (stalls) and `Controls` (typed requests). docs/explanation/engine.md shows them together.
 """
 
@@ -26,7 +26,7 @@ from claude_transport.client.mcp import McpServers, check_change
 from claude_transport.client.questions import CanUseToolCallback, HookMatcher, OnCallbackError, OnRequest, Questions
 from claude_transport.client.reports import CloseReport, Prose, ResumePoint, cause_of_end, check_fields
 from claude_transport.client.shadowing import ShadowedCallbacks, check_account
-from claude_transport.client.storage import AllMessages, Storage, Turn
+from claude_transport.client.storage import AllMessages, MessageStorage, Turn
 from claude_transport.client.watchdog import DEFAULT_WATCHDOG, StallDetector, Watchdog
 from claude_transport.errors import (
     ClaudeTransportError,
@@ -48,7 +48,7 @@ from claude_transport.exchange.requests import VERDICT_GRACE, PendingRequest
 from claude_transport.loggers import logger_for
 from claude_transport.loops.alarm import Alarm
 from claude_transport.loops.background import OrderedStarts, start_in
-from claude_transport.loops.current import Flag, clock_here
+from claude_transport.loops.current import LightEvent, clock_here
 from claude_transport.protocol.answers import McpServersChange
 from claude_transport.protocol.codec import LineDecoder
 from claude_transport.protocol.control import ControlResponse, InitializationInfo, encode_user_message
@@ -136,7 +136,7 @@ class Query(Controls):
         self._fields = check_fields({**said(own), **(initialize or {})})
         self._timeout = initialize_timeout
         self._prose: Prose | None = None
-        self._storage = Storage(self._connection, max_buffered_bytes=max_buffered_bytes)
+        self._storage = MessageStorage(self._connection, max_buffered_bytes=max_buffered_bytes)
         self._compatibility = Compatibility(self._connection, self._conversation)
         self._shadowing = ShadowedCallbacks(
             guarded=can_use_tool is not None, hooks=self._questions.hook_config or (), agents=self._fields.get("agents")
@@ -150,7 +150,7 @@ class Query(Controls):
         self._tasks: TaskGroup | None = None
         self._starts = OrderedStarts()  # questions are taken up in the order in which the CLI asked them
         self._is_ending = False
-        self._opened = Flag()
+        self._opened = LightEvent()
         self._opening: PendingRequest[str] | None = None
         self._stalls: Alarm | None = None  # from the first prompt or message to the end
 

@@ -23,7 +23,7 @@ from claude_transport.exchange.callbacks import CallbackFailures
 from claude_transport.exchange.failures import guarded, without_cancellation
 from claude_transport.launch.features import require, supports
 from claude_transport.loggers import logger_for
-from claude_transport.loops.current import Flag
+from claude_transport.loops.current import LightEvent
 from claude_transport.protocol.control import (
     CanUseTool,
     ControlRequest,
@@ -173,7 +173,7 @@ class Questions:
         self._working_bytes = 0
         self._mark = object()
         self._deferral_problem: str | None = None
-        self._cli_checked = Flag()
+        self._cli_checked = LightEvent()
         kinds = {"can_use_tool": can_use_tool is not None, "hooks": self._hooks.config is not None, "mcp": bool(mcp.names)}
         self.kinds: frozenset[str] = frozenset(kind for kind, there in kinds.items() if there)
         """What these callbacks can answer, as `Client.answers` names it."""

@@ -1,4 +1,4 @@
-"""Messages that were read and not yet taken: `Storage` keeps them, `Turn` and `AllMessages` give them to the program.
+"""Messages that were read and not yet taken: `MessageStorage` keeps them, `Turn` and `AllMessages` give them to the program.
 
 Memory is bounded by what the messages take, as `cost_of` estimates it. Answers and questions of the CLI do not pass here, so a program
 that reads no messages does not hold them up. How the messages are read is in `query`; whose they are, in `protocol.conversation`.
@@ -19,7 +19,7 @@ from claude_transport.errors import ClaudeTransportError, MissingResult
 from claude_transport.exchange.failures import raised_again
 from claude_transport.exchange.mailbox import MOST_IN_RUN, Mailbox
 from claude_transport.loggers import logger_for
-from claude_transport.loops.current import Flag, HostLoop, Wakeup
+from claude_transport.loops.current import HostLoop, LightEvent, Wakeup
 from claude_transport.protocol.blocks import TextBlock, ToolResultBlock
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.conversation import Conversation, Settle, TurnState
@@ -201,7 +201,7 @@ class Turn:
     conversation ended first, both raise. Neither waits for something that cannot come.
     """
 
-    def __init__(self, uuid: str, conversation: Conversation, storage: Storage, *, loop: HostLoop | None) -> None:
+    def __init__(self, uuid: str, conversation: Conversation, storage: MessageStorage, *, loop: HostLoop | None) -> None:
         self._uuid = uuid
         self._conversation = conversation
         self._storage = storage
@@ -209,7 +209,7 @@ class Turn:
         self._state = TurnState.QUEUED
         self._result: ResultMessage | None = None
         self._error: ClaudeTransportError | None = None
-        self._settled = Flag()
+        self._settled = LightEvent()
         self.recent: RecentMessages = RecentMessages()
         """The last whole messages, for `MissingResult.messages`; filled by the storage."""
         self.mailbox: ClaudeMailbox = ClaudeMailbox()
@@ -300,7 +300,7 @@ class Turn:
         )
 
 
-class Storage:
+class MessageStorage:
     """Messages that were read and not yet taken, for each turn and for the reader of all messages.
 
     A message of a turn waits in the mailbox of that turn while its handle is held. Every other message waits in the inbox. A reader of
@@ -423,7 +423,7 @@ class Storage:
 
     # Backpressure
 
-    async def make_room(self, *, closing: Flag) -> bool:
+    async def make_room(self, *, closing: LightEvent) -> bool:
         """Wait until reading may go on. Return True when it had to wait."""
         waited = False
         if self._cost_at_most <= self._max_buffered_bytes:
@@ -480,7 +480,7 @@ class Storage:
 class AllMessages:
     """An iteration over all messages. Dropping it ends it; what it has not taken waits for the next one."""
 
-    def __init__(self, storage: Storage, connection: Connection) -> None:
+    def __init__(self, storage: MessageStorage, connection: Connection) -> None:
         self._storage = storage
         self._loop = connection.loop
         self._inbox = storage.subscribe()

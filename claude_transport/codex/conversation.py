@@ -93,7 +93,7 @@ class CodexTurnResult(msgspec.Struct, frozen=True, kw_only=True):
             raise interrupted(result=self)
 
 
-class _Text:
+class _GrowingText:
     """A text that grows by pieces. They are joined when the text is asked for."""
 
     __slots__ = ("_pieces",)
@@ -119,8 +119,8 @@ class NewText:
     """
 
     def __init__(self) -> None:
-        self._cut: _Text | None = None  # what was shown of the message that a cut stream left unfinished
-        self._shown: dict[str, _Text] = {}
+        self._cut: _GrowingText | None = None  # what was shown of the message that a cut stream left unfinished
+        self._shown: dict[str, _GrowingText] = {}
         self._repeated: dict[str, int] = {}  # characters of the shown text that were said again
 
     def of(self, message: CodexNotification) -> str:
@@ -149,7 +149,7 @@ class NewText:
     def _add(self, name: str, delta: str) -> str:
         if name not in self._shown:
             self._begin(name)
-        shown = self._shown.setdefault(name, _Text())
+        shown = self._shown.setdefault(name, _GrowingText())
         if name not in self._repeated:
             shown.add(delta)
             return delta
@@ -159,13 +159,13 @@ class NewText:
             return ""
         del self._repeated[name]
         said = old[:place] + delta
-        self._shown[name] = _Text(said)
+        self._shown[name] = _GrowingText(said)
         return said.removeprefix(old)
 
     def _complete(self, name: str, text: str) -> str:
         if name not in self._shown:
             self._begin(name)
-        shown = self._shown.pop(name, _Text()).whole
+        shown = self._shown.pop(name, _GrowingText()).whole
         self._repeated.pop(name, None)
         return text.removeprefix(shown)
 
@@ -176,7 +176,7 @@ class _Speech:
     __slots__ = ("phase", "text")
 
     def __init__(self, text: str, phase: str | None) -> None:
-        self.text: _Text = _Text(text)
+        self.text: _GrowingText = _GrowingText(text)
         self.phase: str | None = phase
 
 
@@ -218,7 +218,7 @@ class TurnRecord:
                 self._speak(item)
             case ItemCompleted(item=AgentMessageItem() as item):
                 speech = self._open.get(item.id) or self._speak(item)
-                speech.text, speech.phase = _Text(item.text), item.phase
+                speech.text, speech.phase = _GrowingText(item.text), item.phase
                 del self._open[item.id]
             case AgentMessageDelta(item_id=name, delta=delta):
                 speech = self._open.get(name) or self._speak(AgentMessageItem(id=name))
@@ -302,7 +302,7 @@ class ThreadRecord:
         """Prompts that were sent and whose turn is not known yet."""
 
 
-class Conversation:
+class CodexConversation:
     """The threads and turns of one Codex process, and the questions that it waits with.
 
     Give each notification to `take()`. A prompt is announced with `expect()` before it is sent, and claims its turn with `claim()` when the

@@ -535,7 +535,7 @@ _REFUSED: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 _BOM: Final = b"\xef\xbb\xbf"
 
 
-class _Frame(msgspec.Struct):
+class _CodexFrame(msgspec.Struct):
     """The members around `params`, which are decoded first."""
 
     method: str
@@ -544,7 +544,7 @@ class _Frame(msgspec.Struct):
     emitted_at_ms: int | None = field(name="emittedAtMs", default=None)
 
 
-_decode_frame: Final = msgspec.json.Decoder(_Frame).decode
+_decode_frame: Final = msgspec.json.Decoder(_CodexFrame).decode
 _decoders: Final[dict[type[Message], Callable[[bytes | msgspec.Raw], Any]]] = {}
 
 

@@ -81,7 +81,7 @@ def _name(turn: str, number: int) -> str:
     return f"{turn}/{number}"
 
 
-class _Head(msgspec.Struct, gc=False):
+class _CodexHead(msgspec.Struct, gc=False):
     """The fields of a line that tell what it is. The decoder skips the rest."""
 
     method: str = ""
@@ -96,5 +96,5 @@ class _Head(msgspec.Struct, gc=False):
         return "error" if isinstance(self.error, msgspec.Raw) else "answer" if isinstance(self.id, msgspec.Raw) else ""
 
 
-_decode_head: Final = msgspec.json.Decoder(_Head).decode
+_decode_head: Final = msgspec.json.Decoder(_CodexHead).decode
 _REFUSED: Final = (msgspec.MsgspecError, ValueError, RecursionError)

@@ -14,7 +14,7 @@ from claude_transport.codex.messages import AgentMessageDelta, CodexNotification
 from claude_transport.errors import ClaudeTransportError
 from claude_transport.exchange.mailbox import Mailbox
 from claude_transport.loggers import logger_for
-from claude_transport.loops.current import Flag, Wakeup
+from claude_transport.loops.current import LightEvent, Wakeup
 
 logger: logging.Logger = logger_for(__name__)
 
@@ -121,7 +121,7 @@ class MessageRouter:
         self._room.fire()
         return message
 
-    async def needing(self, flag: Flag) -> None:
+    async def needing(self, flag: LightEvent) -> None:
         """Wait for a flag that only reading can set. Until then reading does not pause. The end of the conversation sets it, too."""
         self._needed += 1
         self._room.fire()

@@ -24,7 +24,7 @@ import msgspec
 from msgspec.structs import replace
 
 from claude_transport.codex.callbacks import Callbacks, CodexTool, OnApproval
-from claude_transport.codex.conversation import CodexTurnResult, Conversation, NewText, ThreadRecord, TurnRecord, TurnStatus
+from claude_transport.codex.conversation import CodexConversation, CodexTurnResult, NewText, ThreadRecord, TurnRecord, TurnStatus
 from claude_transport.codex.errors import MAX_INPUT_CHARS, check_sendable, error_of, refusal_of, too_large
 from claude_transport.codex.features import CODEX_RANGE, codex_supports, require_method, version_of
 from claude_transport.codex.messages import (
@@ -60,8 +60,8 @@ from claude_transport.exchange.failures import guarded, raised_again, tells_of_t
 from claude_transport.exchange.outcomes import InterruptOutcome
 from claude_transport.jsonrpc import JSONRPCPeer
 from claude_transport.loggers import logger_for
-from claude_transport.loops.background import BackgroundTask
-from claude_transport.loops.current import Flag, Wakeup
+from claude_transport.loops.background import LoopTask
+from claude_transport.loops.current import LightEvent, Wakeup
 from claude_transport.protocol.jsonrpc import Notification, Request
 from claude_transport.transport import TransportInfo, TransportLike, check_transport
 
@@ -113,7 +113,7 @@ class CodexTurn:
         self._record = record
         self._box = box
         self._post = post
-        self._settled = Flag()
+        self._settled = LightEvent()
         self._error: ClaudeTransportError | None = None
 
     @property
@@ -554,7 +554,7 @@ class _Connection:
     """The connection that the threads of one process share: requests, messages, the end."""
 
     def __init__(self, transport: TransportLike, callbacks: Callbacks, *, limits: Mapping[str, Any], post: MessageRouter) -> None:
-        self.conversation: Conversation = Conversation()
+        self.conversation: CodexConversation = CodexConversation()
         self.callbacks: Callbacks = callbacks
         self.post: MessageRouter = post
         self.initialization: dict[str, Any] = {}
@@ -573,13 +573,13 @@ class _Connection:
         self._given_up: weakref.WeakSet[TurnRecord] = weakref.WeakSet()  # turns whose API cannot be reached
         self._expecting: dict[str, list[CodexMailbox]] = {}  # of prompts whose turn is not known yet, by thread
         self._arrived: dict[RequestId, CodexMessage] = {}  # requests of Codex that are not worked on yet
-        self._watch: BackgroundTask | None = None
-        self._closing: BackgroundTask | None = None
+        self._watch: LoopTask | None = None
+        self._closing: LoopTask | None = None
         self._close_timeout: float  # of each step, once closing has begun
         self._interrupt_by = self._end_by = math.inf
         self._patience: anyio.CancelScope | None = None  # of the step of closing that is under way
         self._report = CodexCloseReport()
-        self._over = Flag()
+        self._over = LightEvent()
         self._heard = Wakeup()
 
     @property
@@ -593,7 +593,7 @@ class _Connection:
 
     async def start(self) -> None:
         await self._peer.start()
-        self._watch = BackgroundTask.spawn(self._wait_for_the_end, name="watch for the end of codex")
+        self._watch = LoopTask.spawn(self._wait_for_the_end, name="watch for the end of codex")
 
     # Requests
 
@@ -748,7 +748,7 @@ class _Connection:
         self._heard.fire()
         if record is not None and record.unreachable is not None and record not in self._given_up:
             self._given_up.add(record)
-            BackgroundTask.spawn(partial(self._give_up, record), name="end a turn of codex that cannot reach its API")
+            LoopTask.spawn(partial(self._give_up, record), name="end a turn of codex that cannot reach its API")
         if isinstance(message, RequestResolved):
             self.callbacks.withdraw(message.request_id)
         key = (record.thread_id, record.turn_id) if record is not None else ("", "")
@@ -823,7 +823,7 @@ class _Connection:
         """Close, and wait for it, from any task. Returns how the conversation ended."""
         if self._closing is None:
             self._close_timeout = max(timeout, 0.0)
-            self._closing = BackgroundTask.spawn(self._close, name="close codex session")
+            self._closing = LoopTask.spawn(self._close, name="close codex session")
         self._begin_closing(hurry=hurry)
         if _answering.get() is not self:
             try:

@@ -50,7 +50,7 @@ _COUNTED: Final = re.compile(r"\b(\d{1,6})/(\d{1,6})\b")
 _STATUS: Final = "httpStatusCode"
 
 
-class _Speech:
+class _SpeechSoFar:
     """One message of the model while it is written: its id here, and the text so far.
 
     After a cut connection the model says it again from the start, often under another id. `position` is then how much of it was said again,
@@ -87,11 +87,11 @@ class CodexTranslation:
         self._session_id = session_id
         self._model = model or ""
         self._schema = schema
-        self._speeches: dict[str, _Speech] = {}
+        self._speeches: dict[str, _SpeechSoFar] = {}
         self._spoken: dict[str, int] = {}  # how many messages of this id are complete: the model uses ids again
         self._called: set[str] = set()
         self._texts: list[str] = []
-        self._cut: _Speech | None = None  # what the model was saying when the connection was cut
+        self._cut: _SpeechSoFar | None = None  # what the model was saying when the connection was cut
         self.answers: int = 0
         """How often the model has answered in full: with text, or with calls of tools."""
 
@@ -162,7 +162,7 @@ class CodexTranslation:
             self._speeches[item_id], self._cut = self._cut, None
             self._speeches[item_id].position = 0
             return
-        speech = self._speeches[item_id] = _Speech(self._fresh_id(item_id))
+        speech = self._speeches[item_id] = _SpeechSoFar(self._fresh_id(item_id))
         yield self._event({"type": "message_start", "message": {"id": speech.id, "role": "assistant", "model": self._model, "content": []}})
         yield self._event({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}})
 
@@ -180,7 +180,7 @@ class CodexTranslation:
         if text:
             yield self._event({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}})
 
-    def _taken_back(self, speech: _Speech) -> Message:
+    def _taken_back(self, speech: _SpeechSoFar) -> Message:
         given_up = {"api_message_id": speech.id, "from_block_index": 0}
         return self._event({"type": "message_start", "message": {"id": speech.id, "content": []}}, abandoned_blocks=given_up)
 
@@ -200,7 +200,7 @@ class CodexTranslation:
     def _said(self, item: AgentMessageItem) -> Iterator[Message]:
         if item.id not in self._speeches and self._cut is not None:
             yield from self._opened(item.id)
-        speech = self._speeches.pop(item.id, None) or _Speech(self._fresh_id(item.id))
+        speech = self._speeches.pop(item.id, None) or _SpeechSoFar(self._fresh_id(item.id))
         if speech.text:
             rest = item.text.removeprefix(speech.text)
             if not item.text.startswith(speech.text):

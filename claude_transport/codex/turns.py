@@ -30,14 +30,14 @@ _REMEMBERED: Final = 64
 """Turns that are over and remembered: the answer that names a turn could come after its end."""
 
 
-class _Params(msgspec.Struct, rename="camel", gc=False):
+class _TurnParams(msgspec.Struct, rename="camel", gc=False):
     thread_id: str = ""
     turn: msgspec.Raw = msgspec.Raw(b"{}")
     status: msgspec.Raw = msgspec.Raw(b"{}")
     capabilities: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-class _Line(msgspec.Struct, gc=False):
+class _CodexLine(msgspec.Struct, gc=False):
     """The fields of a line that may begin or end a turn. The decoder skips the rest."""
 
     id: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
@@ -51,7 +51,7 @@ class _Named(msgspec.Struct, gc=False):
     type: str = ""
 
 
-class _Answer(msgspec.Struct, gc=False):
+class _TurnAnswer(msgspec.Struct, gc=False):
     turn: _Named | None = None
 
 
@@ -59,10 +59,10 @@ class _Capabilities(msgspec.Struct, rename="camel", gc=False):
     opt_out_notification_methods: list[Any] = []
 
 
-_decode_line: Final = msgspec.json.Decoder(_Line).decode
-_decode_params: Final = msgspec.json.Decoder(_Params).decode
+_decode_line: Final = msgspec.json.Decoder(_CodexLine).decode
+_decode_params: Final = msgspec.json.Decoder(_TurnParams).decode
 _decode_named: Final = msgspec.json.Decoder(_Named).decode
-_decode_answer: Final = msgspec.json.Decoder(_Answer).decode
+_decode_answer: Final = msgspec.json.Decoder(_TurnAnswer).decode
 _decode_capabilities: Final = msgspec.json.Decoder(_Capabilities | None).decode
 _REFUSED: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 

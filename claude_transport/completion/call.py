@@ -83,7 +83,7 @@ from claude_transport.launch.discovery import find_cli
 from claude_transport.launch.options import AgentOptions, BillingPolicy, ClaudeOptions
 from claude_transport.launch.settings import with_settings_read
 from claude_transport.loggers import logger_for
-from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.background import LoopTask
 from claude_transport.loops.current import HostLoop
 from claude_transport.protocol.diagnosis import ReportedFailure
 from claude_transport.protocol.envelope import Message
@@ -306,7 +306,7 @@ class _Flow:
         # not bounded: the model limits the length, and holding the model up would use up its time
         self._pieces: deque[str] = deque()
         self._news = anyio.Event()
-        self._task: BackgroundTask | None = None
+        self._task: LoopTask | None = None
         self._loop: HostLoop | None = None
         self._error: Exception | None = None
         self._over = False
@@ -316,7 +316,7 @@ class _Flow:
         """Return the next piece, or None after the last one. Raises the error of the call once, after the last piece."""
         if self._task is None and not self._over:
             self._loop = HostLoop()
-            self._task = BackgroundTask.spawn(self._run, name="claude stream", at_end=self._end)
+            self._task = LoopTask.spawn(self._run, name="claude stream", at_end=self._end)
         while not self._pieces:
             if self._over:
                 error, self._error = self._error, None
@@ -357,7 +357,7 @@ class _Flow:
         self._news.set()
 
 
-def _canceller(task: BackgroundTask) -> Callable[[], object]:
+def _canceller(task: LoopTask) -> Callable[[], object]:
     return task.cancel
 
 

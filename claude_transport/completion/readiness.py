@@ -28,9 +28,9 @@ from claude_transport.completion.resolution import (
     AgentChoice,
     AgentKind,
     AgentResolution,
+    AvailableMeans,
     Cell,
     Resolution,
-    Row,
     TransportChoice,
     TransportKind,
     can_run_codex,
@@ -185,7 +185,7 @@ class PreflightReport(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     ok: bool
-    row: Row
+    row: AvailableMeans
     choice: TransportChoice
     cell: Cell
     resolution: Resolution | None = None
@@ -258,7 +258,7 @@ def preflight(
     given = build_environment(options.replace(billing="inherit"), env)  # of the API path, too; the policy is checked below
     has_key = has_api_key(given) if api_key_available is None else api_key_available
     choice, resolution = _resolve(transport, env, declared, has_cli=has_cli, has_key=has_key)
-    row, cell = Row(api_key=has_key, cli=has_cli), cell_of(choice, api_key=has_key, cli=has_cli)
+    row, cell = AvailableMeans(api_key=has_key, cli=has_cli), cell_of(choice, api_key=has_key, cli=has_cli)
     chosen = _choose_agent(agent, env, declared, choice=choice, row=row, codex=codex)
     if chosen is not None and chosen.kind != "claude-code":
         return _preflight_other(chosen, resolution, choice, row, env, options=options, agent_options=codex)
@@ -294,7 +294,7 @@ def _choose_agent(
     declared: str | Mapping[str, Any] | None,
     *,
     choice: TransportChoice,
-    row: Row,
+    row: AvailableMeans,
     codex: CodexOptions | None,
 ) -> AgentResolution | None:
     """Choose the agent; None for `auto` without any. Raises `ConfigurationError` for an unknown one."""
@@ -336,7 +336,7 @@ def _preflight_other(
     chosen: AgentResolution,
     asked: Resolution | None,
     choice: TransportChoice,
-    row: Row,
+    row: AvailableMeans,
     env: Mapping[str, str],
     *,
     options: ClaudeOptions,

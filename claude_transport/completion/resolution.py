@@ -71,7 +71,7 @@ NO_AGENT: Final = (
 )
 
 
-class Row(msgspec.Struct, frozen=True):
+class AvailableMeans(msgspec.Struct, frozen=True):
     """What is available: an API key (or token) in the environment, and a `claude` that can be run."""
 
     api_key: bool
@@ -95,23 +95,23 @@ NO_CLI: Final = "exec.cli.binary_not_found"
 NO_KEY: Final = "exec.cli.auth_failed"
 NOTHING: Final = "config.no_auth_path"
 
-MATRIX: Final[Mapping[Row, Mapping[TransportChoice, Cell]]] = {
-    Row(api_key=True, cli=True): {
+MATRIX: Final[Mapping[AvailableMeans, Mapping[TransportChoice, Cell]]] = {
+    AvailableMeans(api_key=True, cli=True): {
         "auto": Cell("cli", note="subscription first"),
         "cli": Cell("cli"),
         "api": Cell("api", note="the subscription is bypassed"),
     },
-    Row(api_key=True, cli=False): {
+    AvailableMeans(api_key=True, cli=False): {
         "auto": Cell("api"),
         "cli": Cell("cli", "call", NO_CLI, "there is no binary to run"),
         "api": Cell("api"),
     },
-    Row(api_key=False, cli=True): {
+    AvailableMeans(api_key=False, cli=True): {
         "auto": Cell("cli"),
         "cli": Cell("cli"),
         "api": Cell("api", "call", NO_KEY, "the API is not asked without a key"),
     },
-    Row(api_key=False, cli=False): {
+    AvailableMeans(api_key=False, cli=False): {
         "auto": Cell(None, "preflight", NOTHING, "neither path is open"),
         "cli": Cell("cli", "preflight", NOTHING, "neither path is open"),
         "api": Cell("api", "preflight", NOTHING, "neither path is open"),
@@ -135,7 +135,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
 
 def cell_of(choice: TransportChoice, *, api_key: bool, cli: bool) -> Cell:
     """Return the cell of the matrix for this choice and these facts."""
-    return MATRIX[Row(api_key=api_key, cli=cli)][choice]
+    return MATRIX[AvailableMeans(api_key=api_key, cli=cli)][choice]
 
 
 def has_api_key(env: Mapping[str, str]) -> bool:

@@ -24,7 +24,7 @@ from claude_transport.errors import (
     TransportClosed,
 )
 from claude_transport.loggers import logger_for
-from claude_transport.loops.current import Flag, is_being_cancelled_here
+from claude_transport.loops.current import LightEvent, is_being_cancelled_here
 from claude_transport.transport import TransportInfo, TransportLike, info_of
 
 logger: logging.Logger = logger_for(__name__)
@@ -139,7 +139,7 @@ class ConversationEnd:
         self._is_told = False
         self.first_failure: ClaudeTransportError | None = None
         """What the transport raised first for a write or the end of its input."""
-        self.ended: Flag = Flag()
+        self.ended: LightEvent = LightEvent()
         """Set when nothing more will come from the peer."""
         self.error: ClaudeTransportError | None = None
         """Why; None after a good end, and before any end."""

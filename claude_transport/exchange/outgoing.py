@@ -16,7 +16,7 @@ import anyio.lowlevel
 from claude_transport.errors import ClaudeTransportError, InputClosed, ProtocolError, TransportClosed
 from claude_transport.exchange.failures import ConversationEnd, guarded, refuse_stray, tells_of_the_end, translated
 from claude_transport.loggers import logger_for
-from claude_transport.loops.current import Flag, Wakeup, is_being_cancelled_here
+from claude_transport.loops.current import LightEvent, Wakeup, is_being_cancelled_here
 from claude_transport.transport import AtOnce, Transport, TransportLike
 
 logger: logging.Logger = logger_for(__name__)
@@ -46,7 +46,7 @@ class Delivery:
         self._on_error = on_error
         self.is_control: bool = is_control
         self.size: int = 0 if line is None else len(line) + _LINE_OVERHEAD
-        self.done: Flag = Flag()
+        self.done: LightEvent = LightEvent()
         self.error: ClaudeTransportError | None = None
 
     def call_on_error(self, func: Callable[[ClaudeTransportError], None]) -> None:
@@ -180,7 +180,7 @@ class LineWriter:
         self._in_flight: list[Delivery] = []
         self._passing: PassingLines | None = None  # from `begin()` to `stop()`
         self._waiting_bytes = self._queued_controls = 0
-        self.begun: Flag = Flag()
+        self.begun: LightEvent = LightEvent()
         """Set when the writing task is about to write its first line, with no checkpoint in between."""
         self._start: Callable[..., object] | None = None
         self._arrival = Wakeup()

@@ -30,7 +30,7 @@ from claude_transport.fleet.ends import FleetEnd
 from claude_transport.fleet.messages import Append, Call, Renew, Reply, Side, Sync, Take
 from claude_transport.fleet.scripts import APPEND, RENEW, SYNC, TAKE, FleetKeys
 from claude_transport.loggers import logger_for
-from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.background import LoopTask
 from claude_transport.loops.current import Wakeup
 from claude_transport.redis.address import RedisAddress
 from claude_transport.redis.client import (
@@ -127,7 +127,7 @@ class Broker:
         self._failure: Exception | None = None
         self._changed = Wakeup()
         self._dropped = Wakeup()
-        self._task: BackgroundTask | None = None
+        self._task: LoopTask | None = None
         self._closing = False
 
     async def start(self, *, timeout: float) -> None:
@@ -137,7 +137,7 @@ class Broker:
             AuthenticationError: the server does not accept the user or the password.
             CLIConnectionError: the server was not reached within `timeout` seconds, or is a node of a cluster (`fleet.cluster`).
         """
-        self._task = BackgroundTask.spawn(self._run, name=f"broker {self.address}", at_end=self._changed.fire)
+        self._task = LoopTask.spawn(self._run, name=f"broker {self.address}", at_end=self._changed.fire)
         try:
             with anyio.move_on_after(timeout):
                 while self._client is None and self._failure is None:

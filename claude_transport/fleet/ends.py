@@ -21,7 +21,6 @@ from claude_transport.fleet.messages import (
     MAX_HELD_BYTES,
     Append,
     Appended,
-    Arrival,
     Call,
     Entry,
     FleetReader,
@@ -35,6 +34,7 @@ from claude_transport.fleet.messages import (
     Reply,
     SessionEnd,
     Side,
+    StreamArrival,
     Sync,
     Synced,
     Take,
@@ -61,12 +61,12 @@ _FOR_EACH_PROCESS: Final = (Kind.EOF, Kind.BYE)
 """Entries that the process of each worker gets, also when an earlier one had them."""
 
 
-def _prompt_lines(arrival: Arrival) -> list[bytes]:
+def _prompt_lines(arrival: StreamArrival) -> list[bytes]:
     """Return the lines of what has arrived with which a turn begins."""
     return [line for line in arrival.data.split(b"\n") if is_prompt(line)] if arrival.kind == Kind.DATA else []
 
 
-def _prompts_in(arrival: Arrival) -> int:
+def _prompts_in(arrival: StreamArrival) -> int:
     """Return how many turns begin with what has arrived."""
     return len(_prompt_lines(arrival))
 
@@ -178,7 +178,7 @@ class ClientEnd(FleetEnd):
         """True while the broker does not know what was consumed."""
         return self._consumed > self._told
 
-    def arrived(self, entries: Iterable[Entry]) -> list[Arrival]:
+    def arrived(self, entries: Iterable[Entry]) -> list[StreamArrival]:
         """Return what is new. Raises as `FleetReader.take()` does."""
         return self.reader.take(entries)
 
@@ -267,9 +267,9 @@ class WorkerEnd(FleetEnd):
         )
         self.lease: Lease = Lease(seconds=lease, margin=min(LEASE_MARGIN, lease / 4))
         self.lease.granted(asked_at=asked_at)
-        self._waiting: deque[Arrival] = deque()
-        self._batch: list[Arrival] = []  # asked for
-        self._feeding: list[Arrival] = []  # written down, and not fed yet
+        self._waiting: deque[StreamArrival] = deque()
+        self._batch: list[StreamArrival] = []  # asked for
+        self._feeding: list[StreamArrival] = []  # written down, and not fed yet
         self._fed = claimed.in_taken
         self._fed_told = claimed.in_taken
         self._fed_bytes = 0  # that the broker does not know of
@@ -287,7 +287,7 @@ class WorkerEnd(FleetEnd):
 
     # Input.
 
-    def arrived(self, entries: Iterable[Entry]) -> list[Arrival]:
+    def arrived(self, entries: Iterable[Entry]) -> list[StreamArrival]:
         """Queue what is new for the process, and return it. Raises as `FleetReader.take()` does."""
         new = self.reader.take(entries)
         self._waiting.extend(new)
@@ -349,7 +349,7 @@ class WorkerEnd(FleetEnd):
             self._batch = []
             self._begun = self._turns.begun
 
-    def to_feed(self, now: float) -> list[Arrival]:
+    def to_feed(self, now: float) -> list[StreamArrival]:
         """Return the input that the process gets now; nothing while the lease does not hold."""
         return self._feeding if self.lease.holds(now) else []
 
@@ -379,7 +379,7 @@ class WorkerEnd(FleetEnd):
         return self._fed
 
     @property
-    def unfed(self) -> list[Arrival]:
+    def unfed(self) -> list[StreamArrival]:
         """What has arrived and the process has not received."""
         return [*self._feeding, *self._batch, *self._waiting]
 

@@ -18,7 +18,7 @@ from claude_transport.errors import ClaudeTransportError, ConnectionLost, Proces
 from claude_transport.fleet.answers import text_of
 from claude_transport.fleet.broker import Broker, BrokerCut, Carrier
 from claude_transport.fleet.ends import WorkerEnd
-from claude_transport.fleet.messages import Arrival, Entry, Kind, Owner, SessionEnd
+from claude_transport.fleet.messages import Entry, Kind, Owner, SessionEnd, StreamArrival
 from claude_transport.fleet.scripts import RELEASE
 from claude_transport.fleet.tables import Tables
 from claude_transport.fleet.takeover import find_setup, without_setup_answers
@@ -275,7 +275,7 @@ class HostedSession(HostedProcess):
         while not self.end.lease.holds(anyio.current_time()):
             await self._changed.wait()
 
-    async def _feed_one(self, arrival: Arrival) -> None:
+    async def _feed_one(self, arrival: StreamArrival) -> None:
         if arrival.kind == Kind.EOF:
             await self._lease_holds()
             await self.transport.end_input()

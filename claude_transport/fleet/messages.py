@@ -459,7 +459,7 @@ class FleetWriter:
 # The reader.
 
 
-class Arrival(msgspec.Struct, frozen=True, gc=False):
+class StreamArrival(msgspec.Struct, frozen=True, gc=False):
     """What has arrived, up to the entry `number`: whole lines as `Kind.DATA`, or another entry."""
 
     number: int
@@ -496,14 +496,14 @@ class FleetReader:
         """Bytes of the unfinished line."""
         return self._held_bytes
 
-    def take(self, entries: Iterable[Entry]) -> list[Arrival]:
+    def take(self, entries: Iterable[Entry]) -> list[StreamArrival]:
         """Return what is new in `entries`.
 
         Raises:
             ReplayGap: entries behind the cursor are missing.
             ProtocolError: an entry is larger than any writer makes, its line does not end, or its writer is not the newest.
         """
-        arrived: list[Arrival] = []
+        arrived: list[StreamArrival] = []
         for entry in entries:
             if entry.number <= self.cursor:
                 continue
@@ -517,25 +517,25 @@ class FleetReader:
             self._take_one(entry, arrived)
         return arrived
 
-    def _change_writer(self, entry: Entry, arrived: list[Arrival]) -> None:
+    def _change_writer(self, entry: Entry, arrived: list[StreamArrival]) -> None:
         if epoch_of(entry.token) < epoch_of(self.token) or not epoch_of(entry.token):
             raise ProtocolError("an entry of an older writer follows a newer one: the broker has lost a change", code="fleet.stale")
         self.token = entry.token
         self._writers.append((entry.number, entry.token))
         self._drop_line(self.cursor, arrived)
 
-    def _drop_line(self, number: int, arrived: list[Arrival]) -> None:
+    def _drop_line(self, number: int, arrived: list[StreamArrival]) -> None:
         """Forget the unfinished line: its writer is gone."""
         if self._in_line:
-            arrived.append(Arrival(number, Kind.DATA, b"\n"))
+            arrived.append(StreamArrival(number, Kind.DATA, b"\n"))
         self._held.clear()
         self._held_bytes, self._in_line = 0, False
 
-    def _take_one(self, entry: Entry, arrived: list[Arrival]) -> None:
+    def _take_one(self, entry: Entry, arrived: list[StreamArrival]) -> None:
         if entry.kind not in (Kind.PART, Kind.DATA):
             if self._held:  # the end of a stream may follow a line without an end
-                arrived.append(Arrival(entry.number, Kind.DATA, self._release()))
-            arrived.append(Arrival(entry.number, entry.kind, entry.data))
+                arrived.append(StreamArrival(entry.number, Kind.DATA, self._release()))
+            arrived.append(StreamArrival(entry.number, entry.kind, entry.data))
             return
         if entry.kind == Kind.PART:
             self._held.append(entry.data)
@@ -543,13 +543,13 @@ class FleetReader:
             if self._held_bytes > self._max_held_bytes:
                 if not self._passes_on:
                     raise ProtocolError(f"a line has more than {self._max_held_bytes} bytes", code="fleet.line_too_long")
-                arrived.append(Arrival(entry.number, Kind.DATA, self._release()))
+                arrived.append(StreamArrival(entry.number, Kind.DATA, self._release()))
                 self._in_line = True
             return
         data = self._release() + entry.data if self._held else entry.data
         self._in_line = False
         if data:
-            arrived.append(Arrival(entry.number, Kind.DATA, data))
+            arrived.append(StreamArrival(entry.number, Kind.DATA, data))
 
     def _release(self) -> bytes:
         data = b"".join(self._held)

@@ -14,7 +14,7 @@ from claude_transport.errors import CLIConnectionError, ReplayGap
 from claude_transport.fleet.answers import count_of, entry_of
 from claude_transport.fleet.broker import Broker, BrokerAddress, BrokerCut
 from claude_transport.fleet.ends import decode_struct
-from claude_transport.fleet.messages import MAX_HELD_BYTES, Arrival, Entry, FleetReader, Kind, SessionEnd
+from claude_transport.fleet.messages import MAX_HELD_BYTES, Entry, FleetReader, Kind, SessionEnd, StreamArrival
 from claude_transport.fleet.stream import check_version
 from claude_transport.observing.following import Observation
 from claude_transport.protocol.fragments import FragmentRedactor
@@ -139,7 +139,7 @@ class FleetObservation(Observation):
         self._add(note_of_skip(count), (reader.cursor + 1) * _LINES, "note")
         reader.cursor = entries[0].number - 1
 
-    def _take(self, arrival: Arrival) -> None:
+    def _take(self, arrival: StreamArrival) -> None:
         base = arrival.number * _LINES
         match arrival.kind:
             case Kind.DATA:

@@ -38,12 +38,12 @@ from claude_transport.fleet.ends import ClientEnd, decode_struct
 from claude_transport.fleet.messages import (
     DEFAULT_WINDOW_BYTES,
     FLEET_VERSIONS,
-    Arrival,
     Kind,
     Owner,
     Renew,
     SessionEnd,
     Side,
+    StreamArrival,
     raise_refusal,
 )
 from claude_transport.fleet.placement import Node, Wanted, agree_version, rank_nodes
@@ -51,7 +51,7 @@ from claude_transport.fleet.scripts import ATTACH, CREATE, DISCARD
 from claude_transport.fleet.takeover import OpenRequests
 from claude_transport.link.carrier import LinkInbox
 from claude_transport.loggers import logger_for
-from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.background import LoopTask
 from claude_transport.loops.current import Wakeup
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.text.printable import printable
@@ -373,7 +373,7 @@ class FleetStream(ByteStream):
         self._sending = anyio.ResourceGuard("writing to")
         self._receiving = anyio.ResourceGuard("reading from")
         self._carrier = Carrier(broker, session, end, patience=patience, on_change=self._changed.fire)
-        self._task = BackgroundTask.spawn(self._run, name=f"fleet session {session}", at_end=self._task_over)
+        self._task = LoopTask.spawn(self._run, name=f"fleet session {session}", at_end=self._task_over)
 
     # What users of the stream see.
 
@@ -575,7 +575,7 @@ class FleetStream(ByteStream):
                 self._take(arrival)
             self._notify()
 
-    def _take(self, arrival: Arrival) -> None:
+    def _take(self, arrival: StreamArrival) -> None:
         match arrival.kind:
             case Kind.DATA:
                 if self._closing:

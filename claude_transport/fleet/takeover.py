@@ -36,14 +36,14 @@ _RESPONSE: Final = b'"control_response"'
 _SETUP_ANSWER: Final = re.compile(rb'"request_id"\s*:\s*"' + SETUP_ID.encode())
 
 
-class _Inner(msgspec.Struct, frozen=True):
+class _InnerRequest(msgspec.Struct, frozen=True):
     subtype: str = ""
 
 
-class _Request(msgspec.Struct):
+class _TakeoverRequest(msgspec.Struct):
     type: str = ""
     request_id: str = ""
-    request: _Inner = _Inner()
+    request: _InnerRequest = _InnerRequest()
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -55,11 +55,11 @@ class _Response(msgspec.Struct):
     response: _Answer = _Answer()
 
 
-def _request_in(line: bytes) -> _Request | None:
+def _request_in(line: bytes) -> _TakeoverRequest | None:
     if _REQUEST not in line:
         return None
     try:
-        found = msgspec.json.decode(line, type=_Request)
+        found = msgspec.json.decode(line, type=_TakeoverRequest)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return found if found.type == "control_request" and found.request_id else None

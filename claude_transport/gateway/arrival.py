@@ -189,7 +189,7 @@ def _mode_of(line: bytes | bytearray) -> Mode:
     return "link" if line.startswith(_HELLO) else "plain"
 
 
-class _Line(msgspec.Struct, frozen=True):
+class _FirstLine(msgspec.Struct, frozen=True):
     type: str = ""
     token: str | None = None
     options: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -201,7 +201,7 @@ def _read_authentication(line: bytes) -> Authentication | None:
     if not re.search(rb'"authenticate"', line):
         return None
     try:
-        said = msgspec.json.decode(line, type=_Line)
+        said = msgspec.json.decode(line, type=_FirstLine)
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError) as exc:
         raise TurnedAway("malformed", "the first line is not a valid authenticate line") from exc
     if said.type != "authenticate":

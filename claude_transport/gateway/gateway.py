@@ -35,7 +35,7 @@ from claude_transport.gateway.session import (
 from claude_transport.launch.options import AgentOptions, ClaudeOptions
 from claude_transport.link.machine import Hello
 from claude_transport.loggers import logger_for
-from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.background import LoopTask
 from claude_transport.serving.choices import DEFAULT_CHOICES, Choices, check_answers
 from claude_transport.serving.door import ANYBODY, Allowance, Door, GatewayLimits, GatewayTokens
 from claude_transport.serving.hosted import START_TIMEOUT, close_quietly, start_process, trace_of
@@ -141,7 +141,7 @@ class Gateway:
             compression=compression,
         )
         self._listeners: list[Listener] = []
-        self._server: BackgroundTask | None = None
+        self._server: LoopTask | None = None
         self._stopped = anyio.Event()
         self._closed = False
 
@@ -160,7 +160,7 @@ class Gateway:
         except BaseException:
             self._close_listeners()
             raise
-        self._server = BackgroundTask.spawn(partial(accept_all, self._listeners, self._attend_socket), name="gateway")
+        self._server = LoopTask.spawn(partial(accept_all, self._listeners, self._attend_socket), name="gateway")
         for listener in self._listeners:
             logger.info("listening at %s", listener.address, extra={"gateway_event": "listening", "gateway_url": str(listener.address)})
 

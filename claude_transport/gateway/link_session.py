@@ -34,7 +34,7 @@ from claude_transport.link.machine import (
     Welcome,
     encode_frame,
 )
-from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.background import LoopTask
 from claude_transport.loops.current import Wakeup
 from claude_transport.protocol.framing import LineBlock
 from claude_transport.serving.hosted import close_quietly, torn_tail
@@ -92,7 +92,7 @@ class LinkSession(Session):
         self._said_goodbye = False  # the goodbye frame is queued, behind all output
         self._unfinished: tuple[LineBlock, bytes, int] | None = None  # a block for the client, its bytes, and where their rest begins
         self._scope = anyio.CancelScope()
-        self._task: BackgroundTask | None = None
+        self._task: LoopTask | None = None
 
     @property
     def attached(self) -> bool:
@@ -101,7 +101,7 @@ class LinkSession(Session):
 
     def begin(self) -> None:
         """Start the task of the session. The end of the process, the client's goodbye, the end of the lease, or `close()` ends it."""
-        self._task = BackgroundTask.spawn(self._live, name=f"session {self.id}", at_end=lambda: self._on_end(self))
+        self._task = LoopTask.spawn(self._live, name=f"session {self.id}", at_end=lambda: self._on_end(self))
 
     async def close(self, reason: str) -> None:
         """End the process, and tell a connected client how it ended. Bounded by the close of the transport plus a few seconds."""
@@ -357,7 +357,7 @@ class LinkSession(Session):
             case Bye():
                 if not self._farewell:
                     self._farewell = True
-                    BackgroundTask.spawn(self._obey_farewell, name=f"farewell to session {self.id}")
+                    LoopTask.spawn(self._obey_farewell, name=f"farewell to session {self.id}")
             case ProcessEnd() | Refusal():
                 raise ProtocolError("the client sent a frame that only a server may send", code="link.malformed")
 

@@ -180,7 +180,7 @@ class Viewing(ABC):
         """Wait for events and return them; nothing at the end. A cancellation loses none. The caller bounds the wait."""
 
 
-class _Lines(Viewing):
+class _SessionLines(Viewing):
     """The lines of the session as they are said."""
 
     def __init__(self, watched: _Watched, *, grant: ObserverGrant | None, since: int | None) -> None:
@@ -327,7 +327,7 @@ class Observatory:
             raise TurnedAway("limit", "this session has as many observers as it may have: try again later", retryable=True)
         since = _read_position(request.headers.get("last-event-id"))
         try:
-            return (_Lines if lines else _Updates)(watched, grant=grant, since=since)
+            return (_SessionLines if lines else _Updates)(watched, grant=grant, since=since)
         except ReplayGap as exc:
             raise TurnedAway("replay_gap", str(exc)) from exc
 

@@ -348,7 +348,7 @@ class CallBook:
         return tuple(sorted(self._stats.values(), key=lambda stats: (-stats.calls, stats.name)))
 
 
-class _Prompt(NamedTuple):
+class _ScenePrompt(NamedTuple):
     event: int
     t: float
     text: str
@@ -369,7 +369,7 @@ class TurnBook:
         self.ledger: TokenLedger = TokenLedger()
         self.turns: list[TurnSummary] = []
         self._conversation = Conversation()
-        self._prompts: dict[str, _Prompt] = {}
+        self._prompts: dict[str, _ScenePrompt] = {}
         self._unnamed: dict[str, None] = {}  # prompts without a uuid on the tape
         self._last_result: float | None = None
         self._open_turn()
@@ -399,7 +399,7 @@ class TurnBook:
             self._conversation.send(uuid, priority=priority, is_command=text.startswith("/"))
         except UsageError:
             return False
-        self._prompts[uuid] = _Prompt(event, t, text)
+        self._prompts[uuid] = _ScenePrompt(event, t, text)
         return True
 
     def heard(self, message: Message, t: float) -> list[SettledPrompt]:
@@ -462,7 +462,7 @@ class TurnBook:
         self._last_result = t
         self._open_turn()
 
-    def _add(self, prompts: list[_Prompt], t: float, *, outcome: str, detail: str, tokens: TokenCounts) -> None:
+    def _add(self, prompts: list[_ScenePrompt], t: float, *, outcome: str, detail: str, tokens: TokenCounts) -> None:
         asked = min((prompt.t for prompt in prompts), default=self._began if self._began is not None else t)
         began = asked if self._last_result is None else max(asked, self._last_result)
         self.turns.append(

@@ -470,7 +470,7 @@ def _exit_words(exit_code: int | None, signal: int | None) -> str:
 # The table that the reference page shows.
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
+class LauncherRule(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the reference: what a launcher does about quoting, environment, payloads, the end, and the exit code."""
 
     quoting: str
@@ -486,39 +486,39 @@ _INITIALIZE: Final = "in the `initialize` request"
 _TOLD: Final = "supervisor; when the client does not end well, a second command ends everything with its mark"
 _WORD: Final = "the program's, from the supervisor; without its last line the connection was lost"
 
-RULES: Final[Mapping[str, Rule]] = {
-    "local": Rule(
+RULES: Final[Mapping[str, LauncherRule]] = {
+    "local": LauncherRule(
         quoting="none (exec)",
         environment=_INHERITED,
         payloads="in private files",
         end="process group, then the mark in the environment",
         exit_code="the prefix's, which passes on the program's",
     ),
-    "systemd_run": Rule(
+    "systemd_run": LauncherRule(
         quoting="none (exec)",
         environment=_INHERITED,
         payloads="in private files",
         end="process group (a scope does not change it), then the mark in the environment",
         exit_code="the program's",
     ),
-    "bwrap": Rule(
+    "bwrap": LauncherRule(
         quoting="none (exec)",
         environment=_INHERITED,
         payloads=_INITIALIZE,
         end="`--die-with-parent` and a process namespace that ends as a whole",
         exit_code="the program's; 1 with `bwrap:` on standard error when there is no sandbox",
     ),
-    "ssh": Rule(
+    "ssh": LauncherRule(
         quoting="one argument, quoted for the login shell",
         environment=_SENT,
         payloads=_INITIALIZE,
         end="supervisor, which notices within a second that sshd is gone",
         exit_code=f"255 is anything: {_WORD}",
     ),
-    "docker": Rule(quoting="none (exec)", environment=_SENT, payloads=_INITIALIZE, end=_TOLD, exit_code=_WORD),
-    "podman": Rule(quoting="none (exec)", environment=_SENT, payloads=_INITIALIZE, end=_TOLD, exit_code=_WORD),
-    "kubectl": Rule(quoting="none (exec)", environment=_SENT, payloads=_INITIALIZE, end=_TOLD, exit_code=f"1 is anything: {_WORD}"),
-    "srun": Rule(
+    "docker": LauncherRule(quoting="none (exec)", environment=_SENT, payloads=_INITIALIZE, end=_TOLD, exit_code=_WORD),
+    "podman": LauncherRule(quoting="none (exec)", environment=_SENT, payloads=_INITIALIZE, end=_TOLD, exit_code=_WORD),
+    "kubectl": LauncherRule(quoting="none (exec)", environment=_SENT, payloads=_INITIALIZE, end=_TOLD, exit_code=f"1 is anything: {_WORD}"),
+    "srun": LauncherRule(
         quoting="none (exec)",
         environment=f"of this machine only `{','.join(SRUN_EXPORT)}`; variables from the options are sent on standard input",
         payloads=_INITIALIZE,

@@ -58,7 +58,7 @@ from claude_transport.link.machine import (
     encode_frame,
 )
 from claude_transport.loggers import logger_for
-from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.background import LoopTask
 from claude_transport.loops.current import Wakeup
 from claude_transport.protocol.redaction import redactor_knowing
 from claude_transport.streams.address import StreamAttribute
@@ -189,7 +189,7 @@ class LinkStream(ByteStream):
     def __init__(
         self,
         end: LinkEnd,
-        connection: _Connection,
+        connection: _LinkConnection,
         *,
         dialler: _Dialler,
         heartbeat: float,
@@ -216,7 +216,7 @@ class LinkStream(ByteStream):
         self._sending = anyio.ResourceGuard("writing to")
         self._receiving = anyio.ResourceGuard("reading from")
         self._carrier = LinkCarrier(end, on_event=self._on_event, on_chunk=self._changed.fire, heartbeat=heartbeat)
-        self._task = BackgroundTask.spawn(self._run, name="resumable link", at_end=self._task_over)
+        self._task = LoopTask.spawn(self._run, name="resumable link", at_end=self._task_over)
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
         """Wait for at least one byte of the process's output, and return at most `max_bytes`."""
@@ -586,7 +586,7 @@ class LinkInbox:
         self._pieces.clear()
 
 
-class _Connection(msgspec.Struct, frozen=True):
+class _LinkConnection(msgspec.Struct, frozen=True):
     """A connection after its handshake. `unread` are bytes that were received behind the welcome."""
 
     stream: ByteStream
@@ -605,7 +605,7 @@ class _Dialler:
         self._delays: Iterator[float] = iter(())
         self._progress = (-1, -1)
 
-    async def dial(self, end: LinkEnd, *, session: str | None = None, timeout: float | None = None) -> _Connection:
+    async def dial(self, end: LinkEnd, *, session: str | None = None, timeout: float | None = None) -> _LinkConnection:
         """Return a connection on which `end` can go on.
 
         Raises:
@@ -630,7 +630,7 @@ class _Dialler:
             raise
         return connection
 
-    async def redial(self, end: LinkEnd, *, session: str, patience: float) -> _Connection:
+    async def redial(self, end: LinkEnd, *, session: str, patience: float) -> _LinkConnection:
         """Return a connection that continues `session`. Tries again and again for `patience` seconds.
 
         Raises:
@@ -661,7 +661,7 @@ class _Dialler:
             delay = next(self._delays)
 
 
-async def _open_connection(connectable: ByteStreamConnectable, hello: Hello) -> _Connection:
+async def _open_connection(connectable: ByteStreamConnectable, hello: Hello) -> _LinkConnection:
     """Connect and do the handshake. The caller sets a time limit.
 
     Raises:
@@ -689,7 +689,7 @@ async def _drop(stream: ByteStream) -> None:
         await anyio.aclose_forcefully(stream)
 
 
-async def _await_welcome(stream: ByteStream) -> _Connection:
+async def _await_welcome(stream: ByteStream) -> _LinkConnection:
     unread = bytearray()
     while True:
         match decode_frame(await _next_line(stream, unread)):
@@ -697,7 +697,7 @@ async def _await_welcome(stream: ByteStream) -> _Connection:
                 if welcome.version > LINK_VERSION:
                     message = f"the server speaks version {welcome.version} of the link protocol, this library {LINK_VERSION}"
                     raise CLIConnectionError(message, code="connect.version", retryable=False)
-                return _Connection(stream, welcome, bytes(unread))
+                return _LinkConnection(stream, welcome, bytes(unread))
             case Refusal() as refusal:
                 raise refusal.to_error()
             case UnknownFrame():

@@ -79,7 +79,7 @@ class OrderedStarts:
         await func(*args)
 
 
-class BackgroundTask:
+class LoopTask:
     """A top-level task of the running event loop, on asyncio and on trio.
 
     It ends when its function returns, when `cancel()` is called, or when the event loop ends. The end of the loop cancels it: the function
@@ -98,7 +98,7 @@ class BackgroundTask:
         self._finished: anyio.Event | None = None  # made when a task waits for it
 
     @classmethod
-    def spawn(cls, func: Callable[[], Awaitable[object]], *, name: str, at_end: Callable[[], object] | None = None) -> BackgroundTask:
+    def spawn(cls, func: Callable[[], Awaitable[object]], *, name: str, at_end: Callable[[], object] | None = None) -> LoopTask:
         """Start `func` in a copy of the caller's context. Call it inside an event loop.
 
         Args:

@@ -1,4 +1,4 @@
-"""The event loop that runs the caller, and waits in it that cost little: `HostLoop`, `Wakeup`, `Flag` and `FairLock`.
+"""The event loop that runs the caller, and waits in it that cost little: `HostLoop`, `Wakeup`, `LightEvent` and `FairLock`.
 
 `anyio` has the same for every program. These are for what happens at each message: `benchmarks/bench_tricks.py` measures what they gain.
 """
@@ -185,7 +185,7 @@ class Wakeup:
         return self._make_future
 
 
-class Flag:
+class LightEvent:
     """A flag that is set once and that tasks can wait for: an `anyio.Event` at a tenth of its cost. For the tasks of one event loop."""
 
     __slots__ = ("_is_set", "_woken")
@@ -225,7 +225,7 @@ class FairLock:
 
     def __init__(self) -> None:
         self._is_taken = False
-        self._waiting: list[Flag] | tuple[()] = ()  # a list while tasks wait
+        self._waiting: list[LightEvent] | tuple[()] = ()  # a list while tasks wait
 
     def locked(self) -> bool:
         """Return True while a task is inside."""
@@ -235,7 +235,7 @@ class FairLock:
         if not self._is_taken:
             self._is_taken = True
             return
-        turn = Flag()
+        turn = LightEvent()
         if self._waiting:
             self._waiting.append(turn)
         else:

@@ -20,7 +20,7 @@ import anyio
 
 from claude_transport.loggers import logger_for
 from claude_transport.loops.alarm import LINGER, Alarm
-from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.background import LoopTask
 from claude_transport.loops.current import asyncio_loop_here, trio_here
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class FileWatch:
         self._name = name
         self._loop: AbstractEventLoop | None = None
         self._watcher: DescriptorWatcher | None = None
-        self._task: BackgroundTask | None = None
+        self._task: LoopTask | None = None
         self._is_over = False
 
     def begin(self) -> None:
@@ -63,7 +63,7 @@ class FileWatch:
             call = functools.partial(contextvars.copy_context().run, self._on_readable)
             if self._watcher is not None and self._watcher.add_reader(self._fd, call, _ignore):
                 return
-        self._task = BackgroundTask.spawn(self._look, name=self._name)
+        self._task = LoopTask.spawn(self._look, name=self._name)
 
     def end(self) -> None:
         """Do not watch any more. A second call does nothing."""
@@ -98,7 +98,7 @@ class LoopEnd:
         self._name = name
         self._watcher: DescriptorWatcher | None = None
         self._until: Future[None] | None = None
-        self._keeper: BackgroundTask | None = None
+        self._keeper: LoopTask | None = None
 
     def begin(self) -> None:
         """Notice the end of the loop from now on. Raises `RuntimeError` when it is ending already."""
@@ -111,7 +111,7 @@ class LoopEnd:
             return
         self._watcher = DescriptorWatcher.here()
         if self._watcher is None or not self._watcher.add_end(self._tell):
-            self._keeper = BackgroundTask.spawn(anyio.sleep_forever, name=self._name, at_end=self._tell)
+            self._keeper = LoopTask.spawn(anyio.sleep_forever, name=self._name, at_end=self._tell)
 
     def release(self) -> None:
         """Do not call `func` any more."""

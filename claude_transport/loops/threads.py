@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, Literal, Protocol, Self, TypeVar, cast
 import anyio
 
 from claude_transport.errors import ConfigurationError, TransportClosed, UsageError
-from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.background import LoopTask
 from claude_transport.loops.current import HostLoop
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class _Job(Generic[T]):
         self._context = copy_context()
         self._outcome: list[T] = []
         self._error: BaseException | None = None
-        self._task: BackgroundTask | None = None
+        self._task: LoopTask | None = None
         self._is_cancelled = False
         self.done = threading.Event()
 
@@ -62,7 +62,7 @@ class _Job(Generic[T]):
         if sniffio is not None:  # the context is that of another thread, or a copy of that of another event loop
             sniffio.current_async_library_cvar.set(self._backend)
         try:
-            self._task = BackgroundTask.spawn(self._run, name="claude blocking call", at_end=self.done.set)
+            self._task = LoopTask.spawn(self._run, name="claude blocking call", at_end=self.done.set)
         except RuntimeError as exc:  # the loop is ending
             error = TransportClosed("it was closed during the call")
             error.__cause__ = exc

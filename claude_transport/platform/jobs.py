@@ -91,7 +91,7 @@ def _of_windows(module: Any, name: str) -> Any:
     return getattr(module, name)
 
 
-class _Api:
+class _JobApi:
     """The functions and structures of the system that a job needs."""
 
     def __init__(self) -> None:
@@ -121,8 +121,8 @@ class _Api:
 
 
 @functools.cache
-def _api() -> _Api:
-    return _Api()
+def _api() -> _JobApi:
+    return _JobApi()
 
 
 def _extended_limits() -> Any:

@@ -45,7 +45,7 @@ from claude_transport.exchange.arguments import check_callback, check_number
 from claude_transport.exchange.failures import raised_again
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.loggers import logger_for
-from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.background import LoopTask
 from claude_transport.loops.current import HostLoop
 from claude_transport.platform.winapi import resident_bytes
 from claude_transport.pool.aim import Relocation
@@ -96,8 +96,8 @@ class WarmPool:
         self._stock = Stock(limits, recipe, read_rss=read_rss, clock=clock)
         self._tend = functools.partial(self._stock.tend, sleep=sleep, interval=check_interval)
         self._loop: HostLoop | None = None
-        self._tending: BackgroundTask | None = None
-        self._draining: BackgroundTask | None = None
+        self._tending: LoopTask | None = None
+        self._draining: LoopTask | None = None
 
     def __repr__(self) -> str:
         now = self.snapshot()
@@ -594,7 +594,7 @@ class SessionStart:
     __slots__ = ("error", "session", "task")
 
     def __init__(self) -> None:
-        self.task: BackgroundTask | None = None
+        self.task: LoopTask | None = None
         self.session: PooledSession | None = None
         self.error: ClaudeTransportError | None = None
 
@@ -653,7 +653,7 @@ class Stock:
         self._counts: Counter[str] = Counter()
         self._retired: Counter[str] = Counter()
 
-    def open(self, tend: Callable[[], Awaitable[object]]) -> BackgroundTask:
+    def open(self, tend: Callable[[], Awaitable[object]]) -> LoopTask:
         """Begin to keep sessions warm in this event loop. Return the task that runs `tend`."""
         # sessions start in this context, not in that of the caller that happens to cause them
         self._context = contextvars.copy_context()
@@ -836,7 +836,7 @@ class Stock:
         )
 
     async def _end(self, session: PooledSession, *, hurry: bool) -> None:
-        closing = BackgroundTask.spawn(functools.partial(session.aclose, hurry=hurry), name="close of a pooled session")
+        closing = LoopTask.spawn(functools.partial(session.aclose, hurry=hurry), name="close of a pooled session")
         with anyio.move_on_after(_GIVE_UP):
             await closing.wait()
             return
@@ -909,9 +909,9 @@ class Stock:
             restarted=self._counts["restarted"],
         )
 
-    def spawn(self, func: Callable[[], Awaitable[object]], *, name: str, at_end: Callable[[], object] | None = None) -> BackgroundTask:
+    def spawn(self, func: Callable[[], Awaitable[object]], *, name: str, at_end: Callable[[], object] | None = None) -> LoopTask:
         """Start a task that outlives its caller, in the context in which the pool was opened."""
-        spawn = functools.partial(BackgroundTask.spawn, func, name=name, at_end=at_end)
+        spawn = functools.partial(LoopTask.spawn, func, name=name, at_end=at_end)
         return spawn() if self._context is None else self._context.run(spawn)
 
     def _changed(self) -> None:

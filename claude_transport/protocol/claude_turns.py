@@ -31,17 +31,17 @@ _MOST_UNREAD: Final = 10_000
 """Prompts that are remembered as not read. More of them count as read: the process is not idle for a long time then."""
 
 
-class _Line(msgspec.Struct):
+class _ClaudeLine(msgspec.Struct):
     type: str = ""
     uuid: str = ""
 
 
-def _read(line: bytes) -> _Line:
+def _read(line: bytes) -> _ClaudeLine:
     """Return what is needed of a line; nothing of one that cannot be read."""
     try:
-        return msgspec.json.decode(line, type=_Line)
+        return msgspec.json.decode(line, type=_ClaudeLine)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return _Line()
+        return _ClaudeLine()
 
 
 def is_prompt(line: bytes) -> bool:

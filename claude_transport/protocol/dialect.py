@@ -78,7 +78,7 @@ _EXEC_TYPES: Final = (b'"thread.', b'"turn.', b'"item.')
 """The beginnings of the types of `codex exec --json`. No type of Claude has a dot."""
 
 
-class _Shape(msgspec.Struct, gc=False):
+class _DialectShape(msgspec.Struct, gc=False):
     """The fields of a line that tell its dialect. The decoder skips the rest."""
 
     type: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
@@ -88,7 +88,7 @@ class _Shape(msgspec.Struct, gc=False):
     error: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-_decode_shape: Final = msgspec.json.Decoder(_Shape).decode
+_decode_shape: Final = msgspec.json.Decoder(_DialectShape).decode
 
 
 def dialect_of(line: bytes) -> Dialect | None:

@@ -70,14 +70,14 @@ class _Params(msgspec.Struct):
     delta: str | None = None
 
 
-class _Line(msgspec.Struct):
+class _FragmentLine(msgspec.Struct):
     parent_tool_use_id: str | None = None
     event: _Event | None = None
     method: str = ""
     params: _Params | None = None
 
 
-_decode: Final = msgspec.json.Decoder(_Line).decode
+_decode: Final = msgspec.json.Decoder(_FragmentLine).decode
 
 
 def read_fragment(line: bytes) -> tuple[str, str] | None:

@@ -70,7 +70,7 @@ class Notification(msgspec.Struct, frozen=True):
     raw: bytes = b""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class RpcAnswer(msgspec.Struct, frozen=True):
     """The one outcome of the request `id` of this end: `result`, or `error` when there is one."""
 
     id: int
@@ -84,7 +84,7 @@ class Withdrawal(msgspec.Struct, frozen=True):
     id: RequestId
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class RpcRefusal(msgspec.Struct, frozen=True):
     """The line `reply` has to be written: it refuses a request of the peer that cannot be taken."""
 
     reply: bytes
@@ -96,7 +96,7 @@ class NoMessage(msgspec.Struct, frozen=True):
     failure: DecodeFailure | OversizedMessage
 
 
-Event: TypeAlias = Request | Notification | Answer | Withdrawal | Refusal | NoMessage
+Event: TypeAlias = Request | Notification | RpcAnswer | Withdrawal | RpcRefusal | NoMessage
 
 
 class JSONRPCCounters(msgspec.Struct, kw_only=True):
@@ -229,9 +229,9 @@ class JSONRPC:
             return self._withdraw(params)
         return Notification(method, params, line)
 
-    def _refusal(self, request_id: RequestId | None, text: str) -> Refusal:
+    def _refusal(self, request_id: RequestId | None, text: str) -> RpcRefusal:
         self.counters.malformed += 1
-        return Refusal(self._error_line(request_id, INVALID_REQUEST, text))
+        return RpcRefusal(self._error_line(request_id, INVALID_REQUEST, text))
 
     def _withdraw(self, params: Any) -> Withdrawal | None:
         request_id = params.get(self._cancel.field) if isinstance(params, dict) and self._cancel is not None else None
@@ -243,7 +243,7 @@ class JSONRPC:
         self._open[request_id] = True
         return Withdrawal(request_id)
 
-    def _answered(self, message: dict[str, Any]) -> Answer | None:
+    def _answered(self, message: dict[str, Any]) -> RpcAnswer | None:
         request_id, error = message.get("id"), message.get("error")
         if request_id is None and isinstance(error, dict):
             self.counters.unasked += 1  # the peer could not read something, and does not say what
@@ -263,18 +263,18 @@ class JSONRPC:
         else:
             self.counters.unasked += 1
 
-    def _outcome(self, request_id: int, method: str, message: dict[str, Any]) -> Answer:
+    def _outcome(self, request_id: int, method: str, message: dict[str, Any]) -> RpcAnswer:
         """Return the answer to a pending request. One that cannot be read is an outcome too: a second one is not to be expected."""
         error = message.get("error")
         about = {"subtype": method, "request_id": str(request_id)}
         if error is None and "result" in message:
-            return Answer(request_id, message["result"])
+            return RpcAnswer(request_id, message["result"])
         if isinstance(error, dict) and message.get("result") is None:
             code, text = error.get("code"), error.get("message")
             if _is_id(code) and isinstance(code, int) and isinstance(text, str):
-                return Answer(request_id, error=JSONRPCError(text, rpc_code=code, data=error.get("data"), reason=text, **about))
+                return RpcAnswer(request_id, error=JSONRPCError(text, rpc_code=code, data=error.get("data"), reason=text, **about))
         self.counters.malformed += 1
-        return Answer(request_id, error=ProtocolError(f"the answer to {method} holds neither a result nor an error that can be read"))
+        return RpcAnswer(request_id, error=ProtocolError(f"the answer to {method} holds neither a result nor an error that can be read"))
 
 
 def _is_id(value: object) -> TypeGuard[RequestId]:

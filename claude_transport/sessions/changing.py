@@ -25,7 +25,7 @@ from claude_transport.errors import SessionArgumentError, SessionFilesError, Ses
 from claude_transport.platform.winapi import is_running
 from claude_transport.sessions.listing import read_ends, title_from_ends
 from claude_transport.sessions.places import AT_ONCE, Directory, candidates, check_id, configuration_directory, find_session, read_at
-from claude_transport.sessions.reading import Entry, lines_of, open_regular, parent_of, parse, read_again
+from claude_transport.sessions.reading import EntryPlace, lines_of, open_regular, parent_of, parse, read_again
 
 _INVISIBLE: Final = frozenset({"Cf", "Co", "Cn"})  # Unicode categories: format, private use, unassigned
 _MAX_PASSES: Final = 10
@@ -142,13 +142,13 @@ class Fork:
         self.new_id: str = str(uuid.uuid4())
         self._session_id = session_id
         self._up_to = up_to_message_id
-        self._chosen: list[Entry] = []
+        self._chosen: list[EntryPlace] = []
         self._reached = False
         self._replacements: list[Any] = []
 
     def add(self, raw: Any, where: Any) -> None:
         """Take one entry of the original. `where` leads back to it."""
-        entry = Entry.of(raw, where)
+        entry = EntryPlace.of(raw, where)
         if entry is None:
             if isinstance(raw, dict) and raw.get("type") == "content-replacement" and raw.get("sessionId") == self._session_id:
                 replaced = raw.get("replacements")
@@ -157,7 +157,7 @@ class Fork:
             self._chosen.append(entry)
             self._reached = entry.uuid == self._up_to
 
-    def entries(self, read: Callable[[Entry], dict[str, Any]], title: str) -> Iterator[dict[str, Any]]:
+    def entries(self, read: Callable[[EntryPlace], dict[str, Any]], title: str) -> Iterator[dict[str, Any]]:
         """Yield the entries of the copy. `read` returns an entry of the original with its content; `title` is that of the copy.
 
         Raises:
@@ -288,7 +288,7 @@ def _line(entry: dict[str, Any]) -> bytes:
     return json.dumps(entry, separators=(",", ":")).encode("ascii") + b"\n"
 
 
-def _still_there(file: BufferedReader, entry: Entry) -> dict[str, Any]:
+def _still_there(file: BufferedReader, entry: EntryPlace) -> dict[str, Any]:
     raw = read_again(file, entry)
     if raw is None:
         raise SessionFilesError("its file was written anew meanwhile; call again", retryable=True)
@@ -300,7 +300,7 @@ def _title_of(path: Path) -> str:
     return fork_title(title_from_ends(ends) if ends else None)
 
 
-def _shown_parent(entry: Entry, by_uuid: dict[str, Entry], shown: dict[str, str | None]) -> str | None:
+def _shown_parent(entry: EntryPlace, by_uuid: dict[str, EntryPlace], shown: dict[str, str | None]) -> str | None:
     """Return the nearest ancestor that is copied: progress entries are not. `shown` has the answers of those that were passed."""
     passed: dict[str, None] = {}
     above = parent_of(entry, by_uuid)

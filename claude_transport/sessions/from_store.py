@@ -22,7 +22,7 @@ from claude_transport.session_store import (
 from claude_transport.sessions.changing import Fork, ForkSessionResult, checked_tag, checked_title, fork_title, timestamp
 from claude_transport.sessions.listing import SDKSessionInfo
 from claude_transport.sessions.places import Directory, check_id, project_key_for_directory, real_path
-from claude_transport.sessions.reading import Entry, SessionMessage, conversation, cut_to_page, lineage, message_of, parents_in
+from claude_transport.sessions.reading import EntryPlace, SessionMessage, conversation, cut_to_page, lineage, message_of, parents_in
 from claude_transport.sessions.summaries import fold_session_summary, milliseconds_of
 
 _LOADS_AT_ONCE: Final = 16
@@ -353,8 +353,8 @@ def _noted(session_id: str, entry: dict[str, Any]) -> SessionStoreEntry:
     return cast("SessionStoreEntry", {**entry, "sessionId": session_id, "uuid": str(uuid.uuid4()), "timestamp": timestamp()})
 
 
-def _tree(entries: Iterable[SessionStoreEntry]) -> list[Entry]:
-    return [found for entry in entries if (found := Entry.of(entry, entry))]
+def _tree(entries: Iterable[SessionStoreEntry]) -> list[EntryPlace]:
+    return [found for entry in entries if (found := EntryPlace.of(entry, entry))]
 
 
 def _agent_in(subpath: str) -> str | None:

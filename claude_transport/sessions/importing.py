@@ -61,12 +61,12 @@ async def import_session_to_store(
 
 
 async def _copy(path: Path, key: dict[str, str], store: _Appends, batch_size: int) -> None:
-    with closing(await anyio.to_thread.run_sync(Batches, path, batch_size)) as batches:
+    with closing(await anyio.to_thread.run_sync(EntryBatches, path, batch_size)) as batches:
         while batch := await anyio.to_thread.run_sync(batches.next):
             await store.append(dict(key), batch)
 
 
-class Batches:
+class EntryBatches:
     """The entries of a transcript's file, some at a time: up to its end, or to the position `end`. Close it after use."""
 
     def __init__(self, path: Path, batch_size: int = BATCH_ENTRIES, *, end: int | None = None) -> None:

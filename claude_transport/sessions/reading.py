@@ -1,7 +1,7 @@
 """What was said in a stored session: its messages and those of its subagents.
 
 A transcript is a tree: each entry names its parent, and an edited prompt or a parallel tool call makes a branch. `conversation()` finds the
-branch that counts. Of a file it needs only the `Entry` of each line, which holds no content: the lines of the page are read again.
+branch that counts. Of a file it needs only the `EntryPlace` of each line, which holds no content: the lines of the page are read again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Line(NamedTuple):
 
 
 @dataclass(slots=True)
-class Entry:
+class EntryPlace:
     """The place of an entry in the tree, without its content. `where` leads back to the content."""
 
     uuid: str
@@ -75,7 +75,7 @@ class Entry:
     where: Any
 
     @classmethod
-    def of(cls, raw: Any, where: Any) -> Entry | None:
+    def of(cls, raw: Any, where: Any) -> EntryPlace | None:
         """Make the entry of a line that was parsed. None for lines that are no part of the tree: titles, tags, snapshots, noise."""
         if not isinstance(raw, dict) or not isinstance(raw.get("type"), str) or not isinstance(raw.get("uuid"), str):
             return None
@@ -172,12 +172,12 @@ def get_subagent_messages(
 # --------------------------------------------------------------------------------------------------------------------- the tree
 
 
-def conversation(entries: list[Entry]) -> list[Entry]:
+def conversation(entries: list[EntryPlace]) -> list[EntryPlace]:
     """Return what is shown of a session's transcript, from its beginning: the branch with the latest message and its parallel calls."""
     by_uuid = {entry.uuid: entry for entry in entries}
     position = {entry.uuid: number for number, entry in enumerate(entries)}
     parents = {entry.parent for entry in entries}
-    seen: dict[str, Entry | None] = {}
+    seen: dict[str, EntryPlace | None] = {}
     leaves = [leaf for entry in entries if entry.uuid not in parents and (leaf := _spoken_above(entry, by_uuid, seen))]
     if not leaves:
         return []
@@ -186,19 +186,19 @@ def conversation(entries: list[Entry]) -> list[Entry]:
     return [entry for entry in _with_parallel_calls(chain, by_uuid) if entry.visible]
 
 
-def lineage(entries: list[Entry]) -> list[Entry]:
+def lineage(entries: list[EntryPlace]) -> list[EntryPlace]:
     """Return what is shown of a subagent's transcript, from its beginning: the last message and what led to it."""
     by_uuid = {entry.uuid: entry for entry in entries}
     leaf = next((entry for entry in reversed(entries) if entry.type in SPOKEN), None)
     return [entry for entry in list(_ancestry(leaf, by_uuid))[::-1] if entry.type in SPOKEN] if leaf else []
 
 
-def parent_of(entry: Entry, by_uuid: dict[str, Entry]) -> Entry | None:
+def parent_of(entry: EntryPlace, by_uuid: dict[str, EntryPlace]) -> EntryPlace | None:
     """Return the parent of an entry, if it has one that is there."""
     return by_uuid.get(entry.parent) if entry.parent else None
 
 
-def _ancestry(entry: Entry | None, by_uuid: dict[str, Entry]) -> Iterator[Entry]:
+def _ancestry(entry: EntryPlace | None, by_uuid: dict[str, EntryPlace]) -> Iterator[EntryPlace]:
     """Yield an entry, its parent, and so on. A circle ends where it closes."""
     seen: set[str] = set()
     while entry is not None and entry.uuid not in seen:
@@ -207,10 +207,10 @@ def _ancestry(entry: Entry | None, by_uuid: dict[str, Entry]) -> Iterator[Entry]
         entry = parent_of(entry, by_uuid)
 
 
-def _spoken_above(entry: Entry, by_uuid: dict[str, Entry], seen: dict[str, Entry | None]) -> Entry | None:
+def _spoken_above(entry: EntryPlace, by_uuid: dict[str, EntryPlace], seen: dict[str, EntryPlace | None]) -> EntryPlace | None:
     """Return the nearest message at or above an entry. `seen` has the answers of entries that were passed: many leaves share a chain."""
     passed: list[str] = []
-    found: Entry | None = None
+    found: EntryPlace | None = None
     for above in _ancestry(entry, by_uuid):
         is_known = by_uuid[above.uuid] is above  # of two entries with one uuid, the later one is the parent of others
         if above.type in SPOKEN or (is_known and above.uuid in seen):
@@ -222,7 +222,7 @@ def _spoken_above(entry: Entry, by_uuid: dict[str, Entry], seen: dict[str, Entry
     return found
 
 
-def _with_parallel_calls(chain: list[Entry], by_uuid: dict[str, Entry]) -> list[Entry]:
+def _with_parallel_calls(chain: list[EntryPlace], by_uuid: dict[str, EntryPlace]) -> list[EntryPlace]:
     """Put back what a parallel turn left beside the chain.
 
     The CLI writes one entry for each block of a response, and each tool result has its own call as its parent. The chain goes through one
@@ -241,11 +241,11 @@ def _with_parallel_calls(chain: list[Entry], by_uuid: dict[str, Entry]) -> list[
 class _Turns:
     """The responses of a transcript, with the entries of each, and the tool results that may belong to each entry."""
 
-    def __init__(self, by_uuid: dict[str, Entry]) -> None:
+    def __init__(self, by_uuid: dict[str, EntryPlace]) -> None:
         self._order = {uuid: number for number, uuid in enumerate(by_uuid)}
-        self._members: dict[str, list[Entry]] = {}
-        self._caller: dict[str, Entry | None] = {}  # None: two responses claim this call
-        self._results: dict[str, list[Entry]] = {}
+        self._members: dict[str, list[EntryPlace]] = {}
+        self._caller: dict[str, EntryPlace | None] = {}  # None: two responses claim this call
+        self._results: dict[str, list[EntryPlace]] = {}
         for entry in by_uuid.values():
             if entry.response:
                 self._members.setdefault(entry.response, []).append(entry)
@@ -256,7 +256,7 @@ class _Turns:
             if entry.is_answer:
                 self._file(entry, by_uuid)
 
-    def _file(self, result: Entry, by_uuid: dict[str, Entry]) -> None:
+    def _file(self, result: EntryPlace, by_uuid: dict[str, EntryPlace]) -> None:
         """Note to which entries a result may belong: to its parent, its source, and the callers whose calls it answers."""
         source = by_uuid.get(result.source) if result.source else None
         owners = [source, *(self._caller.get(call) for call in result.answers)]
@@ -264,7 +264,7 @@ class _Turns:
         for place in places:
             self._results.setdefault(place, []).append(result)
 
-    def beside(self, anchor: Entry, taken: set[str], answered: set[str]) -> list[Entry]:
+    def beside(self, anchor: EntryPlace, taken: set[str], answered: set[str]) -> list[EntryPlace]:
         """Return the entries of the response of `anchor` and its results that are not `taken`, and take them."""
         members = self._members.get(anchor.response or "", [anchor])
         uuids = {member.uuid for member in members}
@@ -282,7 +282,7 @@ class _Turns:
         return found
 
 
-def _same_writer(one: Entry, other: Entry) -> bool:
+def _same_writer(one: EntryPlace, other: EntryPlace) -> bool:
     return (one.is_sidechain, one.agent) == (other.is_sidechain, other.agent)
 
 
@@ -316,7 +316,7 @@ def lines_of(file: BufferedReader, *, end: int | None = None) -> Iterator[Line]:
             yield Line(start, stripped)
 
 
-def read_again(file: BufferedReader, entry: Entry) -> dict[str, Any] | None:
+def read_again(file: BufferedReader, entry: EntryPlace) -> dict[str, Any] | None:
     """Read an entry with its content, from the position `where`. None if the file was written anew, and something else is there now."""
     file.seek(entry.where)
     raw = parse(file.readline(MAX_LINE_BYTES).strip())
@@ -356,7 +356,7 @@ def parents_in(sidecar: dict[str, Any] | None) -> tuple[str | None, str | None]:
     return (call if isinstance(call, str) else None, agent if isinstance(agent, str) else None)
 
 
-def cut_to_page(entries: list[Entry], limit: int | None, offset: int) -> list[Entry]:
+def cut_to_page(entries: list[EntryPlace], limit: int | None, offset: int) -> list[EntryPlace]:
     """Return the part of a list that `limit` and `offset` name."""
     begin = max(offset, 0)
     return entries[begin : begin + limit] if limit is not None and limit > 0 else entries[begin:]
@@ -370,13 +370,13 @@ def message_of(raw: dict[str, Any], parents: tuple[str | None, str | None] = (No
 
 def _page(
     file: BufferedReader,
-    choose: Callable[[list[Entry]], list[Entry]],
+    choose: Callable[[list[EntryPlace]], list[EntryPlace]],
     limit: int | None,
     offset: int,
     parents: tuple[str | None, str | None] = (None, None),
 ) -> list[SessionMessage]:
     """Read a transcript, choose among its entries, and read those of the page again with their content."""
-    entries = [entry for line in lines_of(file) if (entry := Entry.of(parse(line.data), line.start))]
+    entries = [entry for line in lines_of(file) if (entry := EntryPlace.of(parse(line.data), line.start))]
     page = (read_again(file, entry) for entry in cut_to_page(choose(entries), limit, offset))
     return [message_of(raw, parents) for raw in page if raw is not None]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from anyio.abc import ByteStream, ByteStreamConnectable
 
-from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.background import LoopTask
 
 
 class OpensAtOnce(ByteStreamConnectable):
@@ -49,7 +49,7 @@ class ClosesInATask(ByteStream):
     """A stream that closes in a task of its own, or at once, and can be told to hurry."""
 
     @abstractmethod
-    def begin_close(self) -> BackgroundTask | None:
+    def begin_close(self) -> LoopTask | None:
         """Begin what `aclose()` does, and return the task that does it. Returns None when it is done already."""
 
     @abstractmethod

@@ -3,7 +3,7 @@
 Its users see two names:
 
 * `Inflow` reads one pipe: `take()` without waiting, `arrival()` to wait, `pour()` to have chunks handed to a function.
-* `Pace` lets other tasks run now and then, in a loop that never waits.
+* `CooperativeYield` lets other tasks run now and then, in a loop that never waits.
 
 What each trick gains is in `docs/explanation/performance.md`; `benchmarks/bench_tricks.py` measures it. Lines and messages are not known
 here: see `claude_transport.transports.stream`.
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 logger: logging.Logger = logger_for(__name__)
 
 _PACE_BYTES: Final = 512 * 2**10
-"""Bytes between two full checkpoints of `Pace`: some thousand small messages, or the work of two milliseconds."""
+"""Bytes between two full checkpoints of `CooperativeYield`: some thousand small messages, or the work of two milliseconds."""
 
 
 _LOOK_AGAIN: Final = 0.02
 """Seconds between two looks at pipes that the system does not let trio wait for."""
 
 
-class Pace:
+class CooperativeYield:
     """Lets other tasks run now and then, in a loop whose steps do not wait.
 
     A full checkpoint at every step would cost as much as carrying 64 KiB.

@@ -17,7 +17,7 @@ from anyio.abc import ByteStreamConnectable
 from claude_transport.errors import ClaudeTransportError, CLIConnectionError, ConnectTimeout, ProcessError
 from claude_transport.launch.launcher import Launcher, exit_status, why_ended, why_not_started, why_refused
 from claude_transport.launch.supervisor import Word, find_word, without_words
-from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.background import LoopTask
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.at_once import ClosesInATask
 from claude_transport.streams.process import ProcessConnectable, ProcessStream
@@ -192,7 +192,7 @@ class LaunchedStream(ClosesInATask):
         """End the client program, and with it the program at the other end. Bounded by the client's `close_timeout`."""
         await self._stream.aclose()
 
-    def begin_close(self) -> BackgroundTask | None:
+    def begin_close(self) -> LoopTask | None:
         """Begin what `aclose()` does, as `ProcessStream.begin_close()`."""
         return self._stream.begin_close()
 

@@ -28,13 +28,13 @@ from claude_transport.errors import (
     WorkingDirectoryError,
     WrongLibcError,
 )
-from claude_transport.loops.background import BackgroundTask
-from claude_transport.loops.current import Flag
+from claude_transport.loops.background import LoopTask
+from claude_transport.loops.current import LightEvent
 from claude_transport.protocol.redaction import redactor_knowing
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.at_once import ClosesInATask, FactsAtOnce, OpensAtOnce, Pourable, SendsAtOnce
 from claude_transport.streams.guard import MARK_VARIABLE, SPARED_VARIABLE, SafePopen, guard, new_mark
-from claude_transport.streams.inflow import Pace
+from claude_transport.streams.inflow import CooperativeYield
 from claude_transport.streams.reaping import Child, ExitStatus, StderrTail, end_unowned
 from claude_transport.streams.sweeping import sweeper
 from claude_transport.text.printable import last_lines, redacted_tail
@@ -223,7 +223,7 @@ class ChildProcess(Protocol):
 
     pid: int
     tail: StderrTail
-    exited: Flag
+    exited: LightEvent
     status: ExitStatus | None
     input_closed: bool
     cut: bool
@@ -239,7 +239,7 @@ class ChildProcess(Protocol):
     def has_exited(self) -> bool: ...
     def drain_stderr_now(self) -> None: ...
     def close_input(self) -> None: ...
-    def begin_end(self, *, timeout: float) -> BackgroundTask | None: ...
+    def begin_end(self, *, timeout: float) -> LoopTask | None: ...
     def hurry(self, seconds: float) -> None: ...
     def abandon(self, *, timeout: float) -> None: ...
 
@@ -279,7 +279,7 @@ class ProcessStream(SendsAtOnce, ClosesInATask, Pourable):
         self._diagnose = diagnose
         self._started_at = dt.datetime.now(dt.UTC)
         self._output_over = False
-        self._pace = Pace()
+        self._pace = CooperativeYield()
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
         """Wait for at least one byte of the child's output, and return at most `max_bytes`."""
@@ -346,7 +346,7 @@ class ProcessStream(SendsAtOnce, ClosesInATask, Pourable):
         else:
             await anyio.lowlevel.checkpoint()
 
-    def begin_close(self) -> BackgroundTask | None:
+    def begin_close(self) -> LoopTask | None:
         """Begin what `aclose()` does, and return the task that does it. Returns None when it is done already."""
         return self._child.begin_end(timeout=self._close_timeout)
 

@@ -33,8 +33,8 @@ import msgspec
 
 from claude_transport.errors import UsageError
 from claude_transport.loggers import logger_for
-from claude_transport.loops.background import BackgroundTask
-from claude_transport.loops.current import Flag, HostLoop, clock_here
+from claude_transport.loops.background import LoopTask
+from claude_transport.loops.current import HostLoop, LightEvent, clock_here
 from claude_transport.loops.descriptors import FileWatch, LoopEnd
 from claude_transport.streams.guard import descendants, guard, kill_marked
 from claude_transport.streams.inflow import Inflow
@@ -156,7 +156,7 @@ class Child:
         self.input_room: PipeRoom = PipeRoom(self.stdin)
         self.inflow: Inflow = Inflow(self._stdout)
         self.tail: StderrTail = tail
-        self.exited: Flag = Flag()
+        self.exited: LightEvent = LightEvent()
         self.status: ExitStatus | None = None
         self.input_closed: bool = False
         self.cut: bool = False
@@ -169,13 +169,13 @@ class Child:
         self._is_swept = False
         self._on_gone = on_gone
         self.on_unread: Callable[[bytes], object] | None = None
-        self._ender: BackgroundTask | None = None
+        self._ender: LoopTask | None = None
         self._clock = clock_here()
         self._countdown = Countdown(self._clock)
         self._exited_at = 0.0
         self._writers = 0
         self._pidfd: int | None = None
-        self._exit_watch: FileWatch | BackgroundTask | None = None
+        self._exit_watch: FileWatch | LoopTask | None = None
         self._stderr_watch = FileWatch(self._stderr, self._read_stderr, name=f"read stderr of process {self.pid}")
         self._discarding = FileWatch(self._stdout, self._discard_output, name=f"discard output of process {self.pid}")
         self._loop_end = LoopEnd(self._on_end_of_loop, name=f"keep process {self.pid}")
@@ -199,7 +199,7 @@ class Child:
         with contextlib.suppress(AttributeError, OSError):
             self._pidfd = os.pidfd_open(self.pid)
         if self._pidfd is None:
-            self._exit_watch = BackgroundTask.spawn(self._wait_in_thread, name=name)
+            self._exit_watch = LoopTask.spawn(self._wait_in_thread, name=name)
         else:
             self._exit_watch = FileWatch(self._pidfd, self._on_exit, name=name)
             self._exit_watch.begin()
@@ -319,7 +319,7 @@ class Child:
             self._countdown.note_end_of_input()
             self._close_file(0, is_here=self._loop.is_current)
 
-    def begin_end(self, *, timeout: float) -> BackgroundTask | None:
+    def begin_end(self, *, timeout: float) -> LoopTask | None:
         """Start to end the child, in at most `timeout` seconds and one more. Return the task that does it; None when the child is gone."""
         if self._ender is not None or self._gone:
             return self._ender
@@ -331,7 +331,7 @@ class Child:
             return None
         try:
             self._countdown.begin(timeout)
-            self._ender = BackgroundTask.spawn(self._end, name=f"end process {self.pid}", at_end=self.kill_now)
+            self._ender = LoopTask.spawn(self._end, name=f"end process {self.pid}", at_end=self.kill_now)
         except RuntimeError:  # the loop is ending and takes no new task
             self.kill_now()
         return self._ender

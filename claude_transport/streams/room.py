@@ -22,7 +22,7 @@ import anyio
 import anyio.lowlevel
 
 from claude_transport.loggers import logger_for
-from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.background import LoopTask
 from claude_transport.loops.current import HostLoop
 
 if sys.platform == "linux":
@@ -217,7 +217,7 @@ class _IdleWatch:
     def __init__(self) -> None:
         self._loop = HostLoop()
         self._rooms: set[PipeRoom] = set()
-        self._task: BackgroundTask | None = None
+        self._task: LoopTask | None = None
 
     @staticmethod
     def here() -> _IdleWatch:
@@ -232,7 +232,7 @@ class _IdleWatch:
     def add(self, room: PipeRoom) -> None:
         """Look at this pipe from now on. Raises `RuntimeError` when the event loop is ending."""
         if self._task is None or self._task.finished:
-            self._task = BackgroundTask.spawn(self._look, name="look for idle pipes")
+            self._task = LoopTask.spawn(self._look, name="look for idle pipes")
         self._rooms.add(room)
 
     def remove(self, room: PipeRoom) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import anyio
 import msgspec
 
-from claude_transport.loops.current import Flag
+from claude_transport.loops.current import LightEvent
 
 _GRACE_SHARE = 0.6
 """The part of the closing time in which a child may exit by itself. Three quarters of the rest follow SIGTERM, one quarter SIGKILL."""
@@ -87,7 +87,7 @@ class Countdown:
         """Seconds of the last step."""
         return self._times[2] - self._times[1]
 
-    async def reached(self, step: int, event: Flag, *, look: Callable[[], bool]) -> bool:
+    async def reached(self, step: int, event: LightEvent, *, look: Callable[[], bool]) -> bool:
         """Wait for `event`, as `set_or_seen()` does, until the end of a step: 0 is the grace, 1 follows SIGTERM. False if that is first."""
         self._step = step
         with anyio.CancelScope(deadline=self._times[step]) as self._scope:
@@ -95,7 +95,7 @@ class Countdown:
         return event.is_set() or look()
 
 
-async def set_or_seen(event: anyio.Event | Flag, *, seconds: float, look: Callable[[], bool]) -> bool:
+async def set_or_seen(event: anyio.Event | LightEvent, *, seconds: float, look: Callable[[], bool]) -> bool:
     """Wait until `event` is set or `look()` returns True, for `seconds` at most. Return False when the time is over.
 
     `look` is polled, for an event loop that misses events (see `streams.reaping`).

@@ -35,7 +35,7 @@ from claude_transport.errors import (
     without_secrets,
 )
 from claude_transport.loggers import logger_for
-from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.background import LoopTask
 from claude_transport.streams.address import Address, StreamAttribute, parse_address
 from claude_transport.streams.sockets import DEFAULT_CONNECT_TIMEOUT, SocketConnectable
 from claude_transport.streams.tls import TLSConnectable
@@ -522,8 +522,8 @@ class WebSocketStream(ByteStream):
         self._send_lock = anyio.Lock(fast_acquire=True)
         self._pumping: anyio.CancelScope | None = None
         self._writing: anyio.CancelScope | None = None
-        self._flusher: BackgroundTask | None = None
-        self._watcher: BackgroundTask | None = None
+        self._flusher: LoopTask | None = None
+        self._watcher: LoopTask | None = None
 
     @property
     def extra_attributes(self) -> Mapping[Any, Callable[[], Any]]:
@@ -617,9 +617,9 @@ class WebSocketStream(ByteStream):
             # In a task of its own: a reader that waits for its peer to take pongs could wait for a peer that does the same.
             self._flusher = self._start(self._flush_answers, "answer on WebSocket")
 
-    def _start(self, func: Callable[[], Any], name: str) -> BackgroundTask | None:
+    def _start(self, func: Callable[[], Any], name: str) -> LoopTask | None:
         try:
-            return BackgroundTask.spawn(func, name=name)
+            return LoopTask.spawn(func, name=name)
         except RuntimeError:  # the event loop is ending, and the connection with it
             return None
 

@@ -29,8 +29,8 @@ import anyio.lowlevel
 from claude_transport.errors import ConfigurationError, SpawnError
 from claude_transport.launch import windows
 from claude_transport.loggers import logger_for
-from claude_transport.loops.background import BackgroundTask
-from claude_transport.loops.current import Flag, HostLoop, Wakeup, asyncio_loop_here, clock_here
+from claude_transport.loops.background import LoopTask
+from claude_transport.loops.current import HostLoop, LightEvent, Wakeup, asyncio_loop_here, clock_here
 from claude_transport.platform.jobs import Job
 from claude_transport.streams.reaping import DRAIN_GRACE, ENDED_DRAIN_GRACE, OVERTIME, ExitStatus, StderrTail
 from claude_transport.streams.room import READ_BYTES
@@ -156,22 +156,22 @@ class WindowsChild:
         self._clock = clock_here()
         self._countdown = Countdown(self._clock)
         self._on_gone = on_gone
-        self._ender: BackgroundTask | None = None
+        self._ender: LoopTask | None = None
         self._exited_at = 0.0
         self._gone = False
         self._writing: anyio.CancelScope | None = None
-        self._stderr_over = Flag()
+        self._stderr_over = LightEvent()
         self.pid: int = process.pid
         self.tail: StderrTail = tail
         self.inflow: PumpedInflow = PumpedInflow(on_unread)
-        self.exited: Flag = Flag()
+        self.exited: LightEvent = LightEvent()
         self.status: ExitStatus | None = None
         self.input_closed: bool = False
         self.cut: bool = False
         self.closing: bool = False
         self.killed: bool = False
         self.is_ours: bool = True
-        self._keeper = BackgroundTask.spawn(self._keep, name=f"keep process {self.pid}", at_end=self._let_go)
+        self._keeper = LoopTask.spawn(self._keep, name=f"keep process {self.pid}", at_end=self._let_go)
 
     # Watching
 
@@ -261,11 +261,11 @@ class WindowsChild:
             self._writing.cancel()
         if self._loop.is_current and self._process.stdin is not None:
             with contextlib.suppress(RuntimeError):  # the loop is ending: the keeper closes the pipe
-                BackgroundTask.spawn(self._process.stdin.aclose, name=f"close input of process {self.pid}")
+                LoopTask.spawn(self._process.stdin.aclose, name=f"close input of process {self.pid}")
 
     # Closing
 
-    def begin_end(self, *, timeout: float) -> BackgroundTask | None:
+    def begin_end(self, *, timeout: float) -> LoopTask | None:
         """Start to end the child, in at most `timeout` seconds and one more. Return the task that does it; None when the child is gone."""
         if self._ender is not None or self._gone:
             return self._ender
@@ -275,7 +275,7 @@ class WindowsChild:
             return None
         try:
             self._countdown.begin(timeout)
-            self._ender = BackgroundTask.spawn(self._end, name=f"end process {self.pid}", at_end=self.kill_now)
+            self._ender = LoopTask.spawn(self._end, name=f"end process {self.pid}", at_end=self.kill_now)
         except RuntimeError:  # the loop is ending and takes no new task
             self.kill_now()
         return self._ender
@@ -299,7 +299,7 @@ class WindowsChild:
         self.inflow.close()  # it goes on reading: a child that is blocked on a full pipe never exits
         if not await self._countdown.reached(0, self.exited, look=self.has_exited):
             self.killed = True
-            asking = BackgroundTask.spawn(lambda: self._ask_to_end(self.pid), name=f"ask process {self.pid} to end")
+            asking = LoopTask.spawn(lambda: self._ask_to_end(self.pid), name=f"ask process {self.pid} to end")
             if not await self._countdown.reached(1, self.exited, look=self.has_exited):
                 self._kill()
             asking.cancel()

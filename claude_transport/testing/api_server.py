@@ -18,7 +18,7 @@ import msgspec
 from anyio.abc import Listener, SocketAttribute, SocketStream
 
 from claude_transport.errors import ConfigurationError, UsageError
-from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.background import LoopTask
 from claude_transport.loops.current import HostLoop
 from claude_transport.loops.threads import LoopThread, refuse_in_a_loop
 from claude_transport.protocol.expectation import ExpectationFailed
@@ -142,13 +142,13 @@ class Script:
         self._strict = strict and script is not None
         self._served = 0
         self._function: Callable[[RecordedRequest], ReplyLike] | None = None
-        self._routes: dict[str, _Line] = {}
+        self._routes: dict[str, _ReplySequence] = {}
         if isinstance(script, Mapping):
-            self._routes = {str(key): _Line(value) for key, value in script.items()}
+            self._routes = {str(key): _ReplySequence(value) for key, value in script.items()}
         elif callable(script):
             self._function = script
         elif script is not None:
-            self._routes = {"": _Line(script)}
+            self._routes = {"": _ReplySequence(script)}
 
     def reply_to(self, request: RecordedRequest) -> Reply:
         """Return the next reply for this request. Exceptions of a scripted function are raised unchanged."""
@@ -184,7 +184,7 @@ class Script:
         return f"{self._served} model requests" + "".join(f", {each}" for each in after)
 
 
-class _Line:
+class _ReplySequence:
     """A sequence of replies, each used as often as its `times` says."""
 
     def __init__(self, replies: ReplyLike | Sequence[ReplyLike]) -> None:
@@ -260,11 +260,11 @@ class Gate(msgspec.Struct, frozen=True):
     name: str
 
 
-class Cut(msgspec.Struct, frozen=True):
+class DropConnection(msgspec.Struct, frozen=True):
     """Drop the connection."""
 
 
-Step: TypeAlias = Send | Pause | Gate | Cut
+Step: TypeAlias = Send | Pause | Gate | DropConnection
 
 
 def play_events(
@@ -294,7 +294,7 @@ def play_events(
     if failure is not None:
         steps.append(Send(encode_event(failure)))
     if reply.cut_after is not None:
-        steps.append(Cut())
+        steps.append(DropConnection())
     return steps
 
 
@@ -358,7 +358,7 @@ class Responder(ABC):
         started = False
         for step in steps:
             match step:
-                case Cut():
+                case DropConnection():
                     return False
                 case Send(data):
                     if not started:
@@ -455,7 +455,7 @@ class FakeAPI(ABC):
         self._host, self._asked_port = host, port
         self._max_body_bytes, self._request_timeout = max_body_bytes, request_timeout
         self._port: int | None = None
-        self._task: BackgroundTask | None = None
+        self._task: LoopTask | None = None
         self._open_gates: set[str] = set()
         self._at_gate: dict[str, int] = {}
         self._failures: list[Exception] = []
@@ -484,7 +484,7 @@ class FakeAPI(ABC):
             raise ConfigurationError(f"cannot listen on {self._host}:{self._asked_port}: {cause.strerror}", option="port") from cause
         self._port = listener.extra(SocketAttribute.local_port)  # noqa: S610 - anyio's, not Django's
         self._loop = HostLoop()
-        self._task = BackgroundTask.spawn(lambda: self._serve(listener), name=f"{type(self).__name__} {self.url}")
+        self._task = LoopTask.spawn(lambda: self._serve(listener), name=f"{type(self).__name__} {self.url}")
 
     async def aclose(self) -> None:
         """Stop listening and drop every connection, with any unfinished reply. A second call does nothing.

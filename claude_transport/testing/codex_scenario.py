@@ -21,11 +21,11 @@ from claude_transport.testing.checked import Checked, check_not_negative, own_fi
 from claude_transport.testing.steps import BaseStep
 
 
-class _Text(BaseStep, frozen=True):
+class _TextStep(BaseStep, frozen=True):
     text: str
 
 
-class Say(_Text, frozen=True, tag="say", kw_only=True):
+class Say(_TextStep, frozen=True, tag="say", kw_only=True):
     """Say `text`: an `agentMessage` item with its deltas.
 
     `chunks` are the deltas (default: words). `pace` seconds pass before each. With `gate`, the last delta waits for that file
@@ -45,7 +45,7 @@ class Say(_Text, frozen=True, tag="say", kw_only=True):
             raise ConfigurationError("Say.chunks must add up to the text", option="chunks")
 
 
-class Think(_Text, frozen=True, tag="think"):
+class Think(_TextStep, frozen=True, tag="think"):
     """Send a `reasoning` item with this summary."""
 
 
@@ -76,12 +76,12 @@ class ChangeFiles(_Changes, frozen=True, tag="change_files", kw_only=True):
     ask: bool | None = None
 
 
-class _Tool(BaseStep, frozen=True):
+class _ToolStep(BaseStep, frozen=True):
     tool: str
     arguments: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
-class CallTool(_Tool, frozen=True, tag="call_tool", kw_only=True):
+class CallTool(_ToolStep, frozen=True, tag="call_tool", kw_only=True):
     """Call a tool of the host: a `dynamicToolCall` item, and the request `item/tool/call`."""
 
 
@@ -123,7 +123,7 @@ class AwaitRecorded(BaseStep, frozen=True, tag="await_recorded", kw_only=True):
     line: str | None
 
 
-class EmitRecorded(_Text, frozen=True, tag="emit_recorded"):
+class EmitRecorded(_TextStep, frozen=True, tag="emit_recorded"):
     """In a replay: send a recorded line, with the request ids of the host."""
 
 

@@ -326,7 +326,7 @@ class ToolUse(_Tool, frozen=True, tag="tool_use", kw_only=True):
     steps: Sequence[StepLike] = ()
 
 
-class _Ending(BaseStep, frozen=True):
+class _EndingStep(BaseStep, frozen=True):
     text: str | None = None
 
     @classmethod
@@ -341,7 +341,7 @@ class _Ending(BaseStep, frozen=True):
         return {**follows, **given}
 
 
-class Result(_Ending, frozen=True, tag="result", kw_only=True):
+class Result(_EndingStep, frozen=True, tag="result", kw_only=True):
     """Send the frame that ends a turn. `text` defaults to the last text. `cost_usd` is the cost of this turn; the frame has the sum.
 
     With a `subtype` other than `success`, `is_error` is True unless it is given, and `text` is the error. A turn without a `Result` ends

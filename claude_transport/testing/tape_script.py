@@ -69,7 +69,7 @@ def script_of_tape(tape: Tape, *, name: str) -> str:
     """
     if find_dialect(record.line for record in tape if record.dir in ("in", "out")) is Dialect.CODEX:
         raise ConfigurationError(f"{name} is a tape of Codex; a script plays lines of claude only", option="tape")
-    writer = _Writer()
+    writer = _ScriptWriter()
     for record in without_withdrawn(tape):
         if record.dir == "note" and record.line in (OUTPUT_ENDED, CLOSED):
             break
@@ -81,7 +81,7 @@ def script_of_tape(tape: Tape, *, name: str) -> str:
     return writer.source(name, *(exits[-1] if exits else (None, None)))
 
 
-def _take(writer: _Writer, direction: str, line: bytes) -> None:
+def _take(writer: _ScriptWriter, direction: str, line: bytes) -> None:
     try:
         message, _ = parse_json(line)
     except JSONTextError:
@@ -90,7 +90,7 @@ def _take(writer: _Writer, direction: str, line: bytes) -> None:
         (writer.heard if direction == "in" else writer.said)(message)
 
 
-class _Writer:
+class _ScriptWriter:
     """The parts of the source, which grow with each message."""
 
     def __init__(self) -> None:

@@ -29,11 +29,11 @@ from claude_transport.errors import ClaudeTransportError, CLIConnectionError, Co
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.launch.settings import load_settings, to_json
 from claude_transport.loggers import logger_for
-from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.background import LoopTask
 from claude_transport.loops.current import HostLoop, Wakeup
 from claude_transport.protocol.framing import OversizedLine
 from claude_transport.session_store import SessionKey, SessionStore, SessionStoreEntry, SharedSessionStore, has_method
-from claude_transport.sessions.importing import Batches
+from claude_transport.sessions.importing import EntryBatches
 from claude_transport.sessions.materialising import (
     FoundSession,
     asked,
@@ -127,7 +127,7 @@ class Mirror:
         self._caught_up = Wakeup()
         self._storing = 0  # entries that the store is being given
         self._end_by: float | None = None  # once no more frames come
-        self._task: BackgroundTask | None = None
+        self._task: LoopTask | None = None
         self._home: tuple[HostLoop, contextvars.Context] | None = None  # where that task runs
         self._claims: dict[tuple[str, str], float | None] = {}  # by project and session: until when it is ours; None for never
         self._seen: set[str] = set(self._projects)  # sessions and files of which the store has the beginning
@@ -190,7 +190,7 @@ class Mirror:
     def start(self, *, at_end: Callable[[], object] | None = None) -> None:
         """Begin to store, in a task of its own. `at_end` is called when nothing more will be stored."""
         self._home = HostLoop(), contextvars.copy_context()
-        self._task = BackgroundTask.spawn(self._run, name="mirror transcript", at_end=at_end)
+        self._task = LoopTask.spawn(self._run, name="mirror transcript", at_end=at_end)
 
     async def drain(self) -> Sequence[bytes]:
         """Wait a moment until everything is stored. Return the reports that were not read yet."""
@@ -229,7 +229,7 @@ class Mirror:
 
     def _close_alone(self) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is ending
-            BackgroundTask.spawn(self.close, name="close mirror")
+            LoopTask.spawn(self.close, name="close mirror")
 
     def _begin_end(self) -> float:
         if self._end_by is None:
@@ -347,7 +347,7 @@ class Mirror:
         try:
             # an abandoned thread ends by itself: it reads a file
             end = await anyio.to_thread.run_sync(functools.partial(_end_of_beginning, path, sent), abandon_on_cancel=True)
-            with contextlib.closing(Batches(Path(path), end=end)) as batches:
+            with contextlib.closing(EntryBatches(Path(path), end=end)) as batches:
                 while end and (batch := await anyio.to_thread.run_sync(batches.next)):
                     await self._append(key, cast("list[SessionStoreEntry]", batch))
         except FileNotFoundError:

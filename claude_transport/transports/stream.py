@@ -31,14 +31,14 @@ from claude_transport.errors import (
     UsageError,
 )
 from claude_transport.loggers import logger_for
-from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.background import LoopTask
 from claude_transport.loops.current import FairLock
 from claude_transport.protocol.codec import LineDecoder, is_torn
 from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineBlock, LineFramer, OversizedLine
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.at_once import ClosesInATask, FactsAtOnce, OpensAtOnce, Pourable, SendsAtOnce
-from claude_transport.streams.inflow import Pace
+from claude_transport.streams.inflow import CooperativeYield
 from claude_transport.streams.room import MOST_READ_BYTES
 from claude_transport.transport import (
     HURRIED_CLOSE,
@@ -164,7 +164,7 @@ class StreamTransport(Transport):
         self._connect_lock = FairLock()
         self._connecting: anyio.CancelScope | None = None
         self._write_lock = FairLock()
-        self._pace = Pace()
+        self._pace = CooperativeYield()
         self._reading = False
         self._input_ended = False
         self._write_failure: BaseException | None = None
@@ -172,7 +172,7 @@ class StreamTransport(Transport):
         self._send_eof_now: Callable[[], object] | None = None
         self._torn = False  # a write was cancelled: half a line may be out
         self._read_end: _ReadEnd | None = None
-        self._closer: BackgroundTask | None = None
+        self._closer: LoopTask | None = None
         self._patience: anyio.CancelScope | None = None  # while the stream is closed
         self._closed = False
         self._bytes_read = self._bytes_written = self._lines_read = 0
@@ -531,7 +531,7 @@ class StreamTransport(Transport):
                 if isinstance(self._stream, ClosesInATask):
                     self._closer = self._stream.begin_close()
                 else:
-                    self._closer = BackgroundTask.spawn(self._aclose, name="close transport")
+                    self._closer = LoopTask.spawn(self._aclose, name="close transport")
             except RuntimeError:  # the event loop is ending and takes no new task
                 await self._aclose()
                 return

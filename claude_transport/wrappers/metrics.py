@@ -803,7 +803,7 @@ class _EventHead(msgspec.Struct, gc=False):
     usage: Usage | None = None
 
 
-class _Envelope(msgspec.Struct, gc=False):
+class _MessageEnvelope(msgspec.Struct, gc=False):
     api_message_id: str | None = None
     parent_tool_use_id: str | None = None
 
@@ -817,5 +817,5 @@ _CODE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,99}")
 _decode_head: Final = msgspec.json.Decoder(_Head).decode
 _decode_api: Final = msgspec.json.Decoder(_APIHead).decode
 _decode_event: Final = msgspec.json.Decoder(_EventHead).decode
-_decode_envelope: Final = msgspec.json.Decoder(_Envelope).decode
+_decode_envelope: Final = msgspec.json.Decoder(_MessageEnvelope).decode
 _REFUSED: Final = (msgspec.MsgspecError, ValueError, RecursionError)

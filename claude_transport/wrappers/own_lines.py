@@ -22,7 +22,7 @@ from claude_transport.errors import (
     UsageError,
 )
 from claude_transport.loggers import logger_for
-from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.background import LoopTask
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.control import ControlResponse
 from claude_transport.protocol.envelope import encode_line
@@ -53,7 +53,7 @@ class OwnLines:
         self._is_over = False
         self._later: deque[bytes] = deque()
         self._later_bytes = 0
-        self._writer: BackgroundTask | None = None
+        self._writer: LoopTask | None = None
         self._unwritable: Exception | None = None
         self._prefix = f"{uuids.uuid4().hex}-"
         self._asked: dict[str, _Asked] = {}
@@ -124,7 +124,7 @@ class OwnLines:
         self._later.append(line)
         self._later_bytes += len(line)
         if self._writer is None:
-            self._writer = BackgroundTask.spawn(self._write_later, name="write lines of a wrapper")
+            self._writer = LoopTask.spawn(self._write_later, name="write lines of a wrapper")
 
     async def _write_later(self) -> None:
         try:
@@ -236,7 +236,7 @@ class Pump:
 
     def __init__(self, source: AsyncIterator[Sequence[bytes]]) -> None:
         self._source = source
-        self._task: BackgroundTask | None = None
+        self._task: LoopTask | None = None
         self._batch: Sequence[bytes] | None = None
         self._end: Exception | None = None  # set when the task is over
         self._came = self._taken = anyio.Event()
@@ -254,7 +254,7 @@ class Pump:
             if self._end is not None:
                 raise self._end
             if self._task is None:
-                self._task = BackgroundTask.spawn(self._read, name="read for a wrapper")
+                self._task = LoopTask.spawn(self._read, name="read for a wrapper")
             self._came = anyio.Event()
             await self._came.wait()
         batch, self._batch = self._batch, None

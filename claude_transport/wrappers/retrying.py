@@ -136,7 +136,7 @@ class RetryingTransport(TransportWrapper):
         self._sleep = sleep
         self._connect_lock = anyio.Lock(fast_acquire=True)
         self._write_lock = anyio.Lock(fast_acquire=True)  # held during a delay, too: later lines must not overtake
-        self._runs: set[_Run] = set()
+        self._runs: set[_RetriedCall] = set()
         self._closing = False
         self._cannot_be_written = False  # a write was torn, so by the contract every later one is refused
         self._in_use = TermsInUse()
@@ -181,7 +181,7 @@ class RetryingTransport(TransportWrapper):
             await super().connect()
             return
         async with self._connect_lock:
-            run = _Run("connect", is_over=self._closing)
+            run = _RetriedCall("connect", is_over=self._closing)
             await self._persist(run, functools.partial(self._connect_once, run), may_repeat=self._is_worth_it)
 
     async def reconnect(self) -> RetryingTransport:
@@ -197,7 +197,7 @@ class RetryingTransport(TransportWrapper):
         """
         if self._make_transport is None:
             raise UsageError("this RetryingTransport cannot reconnect: give it make_transport=, a function that returns the next transport")
-        run = _Run("reconnect")
+        run = _RetriedCall("reconnect")
         self._closing = True
         for other in tuple(self._runs):
             if other.action != "reconnect":
@@ -214,7 +214,7 @@ class RetryingTransport(TransportWrapper):
             UsageError: the wrapped transport has refused `data`, for example before `connect()` or after `end_input()`.
         """
         async with self._write_lock:
-            run = _Run("write", is_over=self._closing)
+            run = _RetriedCall("write", is_over=self._closing)
             try:
                 await self._persist(run, functools.partial(self._write_once, data), may_repeat=lambda error: error is self._unsent)
             finally:
@@ -242,7 +242,7 @@ class RetryingTransport(TransportWrapper):
                 if run.successor is not None:
                     await run.successor.close()
 
-    async def _connect_once(self, run: _Run) -> None:
+    async def _connect_once(self, run: _RetriedCall) -> None:
         """Connect the transport, or a new one in place of one that has failed."""
         if self._is_spent and self._make_transport is not None and not run.is_over:
             await close_unconnected(self._transport)
@@ -259,7 +259,7 @@ class RetryingTransport(TransportWrapper):
             raise
         self._is_spent = False  # a reader keeps this one from now on
 
-    async def _replace(self, run: _Run, make_transport: MakeTransport) -> RetryingTransport:
+    async def _replace(self, run: _RetriedCall, make_transport: MakeTransport) -> RetryingTransport:
         """Close this transport, then make, attach and connect the next one."""
         await super().close()
         inside = await _made_by(make_transport)
@@ -281,7 +281,7 @@ class RetryingTransport(TransportWrapper):
 
     # Trying again.
 
-    async def _persist(self, run: _Run, attempt: Callable[[], Awaitable[T]], *, may_repeat: Callable[[Exception], bool]) -> T:
+    async def _persist(self, run: _RetriedCall, attempt: Callable[[], Awaitable[T]], *, may_repeat: Callable[[Exception], bool]) -> T:
         """Call `attempt` until it succeeds, and return its result; raise its last error when it must not be tried again."""
         failed: list[str] = []
         self._runs.add(run)
@@ -371,7 +371,7 @@ async def _made_by(make_transport: MakeTransport) -> TransportLike:
     return inside
 
 
-class _Run:
+class _RetriedCall:
     """One `connect()`, `reconnect()` or `write()` that is under way, with all its attempts."""
 
     def __init__(self, action: _Action, *, is_over: bool = False) -> None:

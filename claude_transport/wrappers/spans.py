@@ -39,7 +39,7 @@ _REMEMBERED: Final = 1000
 """
 
 
-class _Tool(msgspec.Struct):
+class _OpenToolCall(msgspec.Struct):
     """A tool call that has not returned. `turn` is the uuid of its prompt, or `_UNASKED`."""
 
     span: Span
@@ -58,7 +58,7 @@ class SessionSpans:
         self._watch: Any = PromptWatch()
         self._turns: dict[str, Span] = {}
         self._noted: dict[str, Context] = {}
-        self._tools: dict[str, _Tool] = {}
+        self._tools: dict[str, _OpenToolCall] = {}
         self._ended_tools: dict[str, Context] = {}
         self._model: str | None = None
 
@@ -195,7 +195,7 @@ class SessionSpans:
             attributes |= self._content.of_call(block)
         name = f"execute_tool {gen_ai.limited(block.name)}"
         span = self._tracer.start_span(name, context=context, kind=SpanKind.INTERNAL, attributes=attributes)
-        self._tools[block.id] = _Tool(span, turn, by_subagent=parent is not None)
+        self._tools[block.id] = _OpenToolCall(span, turn, by_subagent=parent is not None)
         if len(self._tools) > _REMEMBERED:
             oldest = next(iter(self._tools))
             self._remember_ended(oldest, self._tools[oldest].span)  # the parent of calls that this one may still make

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from claude_transport.app.arguments import split_rules
-from claude_transport.app.render import AnswerReader, Paragraph, Remark, ToolCall, Words, gist_of, summarize
+from claude_transport.app.render import AnswerReader, Paragraph, Remark, ShownToolCall, Words, gist_of, summarize
 from claude_transport.app.render_rich import split_blocks
 from claude_transport.app.terminal import Look, choose_look, one_line, visible
 from claude_transport.protocol.blocks import TextBlock, ToolUseBlock
@@ -82,7 +82,7 @@ def test_an_account_of_an_api_failure_is_not_the_answer() -> None:
 def test_a_tool_call_of_a_subagent_is_nested() -> None:
     use = ToolUseBlock(id="t1", name="Bash", input={"command": "ls"})
     message = AssistantMessage(message=APIMessage(id="m1", content=(use,)), parent_tool_use_id="t0")
-    assert AnswerReader().read(message) == [ToolCall(tool_use_id="t1", name="Bash", gist="ls", nested=True)]
+    assert AnswerReader().read(message) == [ShownToolCall(tool_use_id="t1", name="Bash", gist="ls", nested=True)]
 
 
 def test_the_result_of_a_background_task_does_not_replace_that_of_the_prompt() -> None:

@@ -20,7 +20,7 @@ from program_process import PATIENCE, Program
 from program_terminal import Terminal
 
 from claude_transport.app.event_loop import while_ticking
-from claude_transport.app.render import Face, ToolCall, Words
+from claude_transport.app.render import Face, ShownToolCall, Words
 from claude_transport.app.terminal import Look, Progress
 from claude_transport.testing import FakeMessagesAPI, replies
 from claude_transport.testing.fake_claude import FakeClaude
@@ -286,7 +286,7 @@ async def test_nothing_is_drawn_behind_a_question(stage: Stage) -> None:
 
 async def test_what_is_said_one_after_the_other_has_nothing_flicker_between(stage: Stage) -> None:
     for name in ("Read", "Grep"):
-        await stage.face.show(ToolCall(tool_use_id=name, name=name, gist="x"))
+        await stage.face.show(ShownToolCall(tool_use_id=name, name=name, gist="x"))
         stage.tick(1)
     assert stage.shown() == "● Read: x\r\n● Grep: x\r\n"
     stage.tick(1)

@@ -10,7 +10,7 @@ import anyio
 import pytest
 from program_process import PATIENCE, Program
 
-from claude_transport.app.bench import Bench
+from claude_transport.app.bench import Measurement
 from claude_transport.app.event_loop import run_interruptibly
 
 
@@ -45,14 +45,14 @@ def test_the_table_has_a_line_for_each_way_and_fits_80_columns(program: Program)
 
 async def test_progress_is_told_before_each_run_and_never_beyond_the_whole() -> None:
     told: list[tuple[float, float]] = []
-    bench = Bench(messages=1)
+    bench = Measurement(messages=1)
     rows = await bench.run(on_progress=lambda done, total: told.append((done, total)))
     assert [done for done, _ in told] == [*range(bench.rounds * len(rows))]
     assert all(done < total for done, total in told)
 
 
 async def test_ctrl_c_ends_the_measurement() -> None:
-    bench = Bench(messages=1)
+    bench = Measurement(messages=1)
 
     def interrupt_the_third(done: float, _total: float) -> None:
         if done == 2:
@@ -67,7 +67,7 @@ async def test_ctrl_c_ends_the_measurement() -> None:
 
 
 async def test_giving_up_when_nothing_runs_does_nothing() -> None:
-    await Bench(messages=1).give_up()
+    await Measurement(messages=1).give_up()
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "many", "1000001"])

@@ -16,7 +16,7 @@ from claude_transport.app import failures
 from claude_transport.app.ask import Keyboard, PermissionAsker
 from claude_transport.app.doctor import CLIFinding, Failure, ReportLines
 from claude_transport.app.inspect_tape import inspection_lines
-from claude_transport.app.render import Face, Remark, ToolCall, summarize
+from claude_transport.app.render import Face, Remark, ShownToolCall, summarize
 from claude_transport.app.terminal import Look, json_for_terminals, one_line
 from claude_transport.client.questions import CallbackContext
 from claude_transport.errors import ConnectTimeout, ProcessError, ResultError
@@ -41,8 +41,8 @@ def lines_of(text: str) -> list[str]:
 @hostile
 async def test_a_tool_and_its_trouble_are_shown_on_one_line_each(words: str) -> None:
     shown, stderr = face()
-    await shown.show(ToolCall(tool_use_id="t", name=words, gist=words))
-    await shown.show(ToolCall(tool_use_id="u", name="Bash", gist=words, nested=True))
+    await shown.show(ShownToolCall(tool_use_id="t", name=words, gist=words))
+    await shown.show(ShownToolCall(tool_use_id="u", name="Bash", gist=words, nested=True))
     await shown.show(Remark(text=words, problem=True))
     await shown.show(Remark(text=words))
     lines = lines_of(stderr.getvalue())

@@ -11,8 +11,8 @@ import pytest
 from claude_transport import errors
 from claude_transport.app import failures
 from claude_transport.app.arguments import MANUAL, NO_READER
-from claude_transport.app.bench import BenchReport, Row
-from claude_transport.app.doctor import CLIFinding, CodexFinding, EnvironmentFinding, Failure, PathFinding, Report, Step, TestRun
+from claude_transport.app.bench import BenchReport, BenchRow
+from claude_transport.app.doctor import CLIFinding, CodexFinding, DoctorReport, EnvironmentFinding, Failure, PathFinding, Step, TestRun
 from claude_transport.app.failures import exit_code_of
 from claude_transport.launch.credentials import CredentialReport
 
@@ -46,7 +46,7 @@ def test_every_error_ends_the_program_with_an_exit_code_of_the_page(name: str) -
 
 def test_the_doctor_prints_the_fields_that_the_page_says() -> None:
     told = {field: text for fields, text in rows_below("| field | content |") for field in coded(fields)}
-    assert sorted(told) == sorted(Report.__struct_fields__)
+    assert sorted(told) == sorted(DoctorReport.__struct_fields__)
     parts = {"cli": CLIFinding, "credential": CredentialReport, "paths": PathFinding, "environment": EnvironmentFinding}
     parts |= {"codex": CodexFinding}
     for field, struct in parts.items():
@@ -58,7 +58,7 @@ def test_the_doctor_prints_the_fields_that_the_page_says() -> None:
 def test_the_page_says_what_is_in_an_error_of_the_doctor_and_in_the_figures_of_bench() -> None:
     places: tuple[tuple[str, tuple[type[msgspec.Struct], ...]], ...] = (
         (r"^An `error` has (.*)$", (Failure,)),
-        (r"^`--json` gives one object: (`version`(?:.*\n)+?)\n", (BenchReport, Row)),
+        (r"^`--json` gives one object: (`version`(?:.*\n)+?)\n", (BenchReport, BenchRow)),
     )
     for pattern, structs in places:
         found = re.search(pattern, PAGE, re.MULTILINE)

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 from anyio.abc import ByteStream
 
-from claude_transport.bridge.configuration import Greeting, Welcome, decode_welcome, encode_greeting, read_bridge_settings
+from claude_transport.bridge.configuration import BridgeWelcome, Greeting, decode_welcome, encode_greeting, read_bridge_settings
 from claude_transport.protocol.framing import LineFramer
 from claude_transport.streams.process import ProcessConnectable
 from claude_transport.streams.sockets import SocketConnectable
@@ -83,7 +83,9 @@ async def bridge_process(config: Mapping[str, Any]) -> AsyncIterator[Client]:
 
 
 @asynccontextmanager
-async def knock(config: Mapping[str, Any], *, token: str | None = None, server: str | None = None) -> AsyncIterator[tuple[Client, Welcome]]:
+async def knock(
+    config: Mapping[str, Any], *, token: str | None = None, server: str | None = None
+) -> AsyncIterator[tuple[Client, BridgeWelcome]]:
     """A connection to the host without a bridge, and the host's answer to the greeting."""
     settings = read_bridge_settings(config["env"])
     with anyio.fail_after(2 * PATIENCE):

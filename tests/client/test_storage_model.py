@@ -1,4 +1,4 @@
-"""`Storage` beside a naive model of it: whoever reads what in whichever order, everything comes once, in order, and is counted."""
+"""`MessageStorage` beside a naive model of it: whoever reads what in whichever order, everything comes once, in order, and is counted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from peers import ForeignTransport
 
 from claude_transport import Message
 from claude_transport.client.connection import Connection
-from claude_transport.client.storage import AllMessages, ClaudeMailbox, Storage, cost_of
+from claude_transport.client.storage import AllMessages, ClaudeMailbox, MessageStorage, cost_of
 from claude_transport.exchange.ending import TransportEnd
 from claude_transport.protocol.codec import LineDecoder
 from claude_transport.protocol.conversation import Conversation
@@ -62,7 +62,7 @@ class Real:
         self.connection = Connection(
             ForeignTransport(), Conversation(), end=TransportEnd(ForeignTransport(), transport_close_timeout=1, close_timeout=None)
         )
-        self.storage = Storage(self.connection, max_buffered_bytes=1)
+        self.storage = MessageStorage(self.connection, max_buffered_bytes=1)
         self.turns = {uuid: self.storage.open_turn(uuid, Conversation()) for uuid in UUIDS}
         self.reader: AllMessages | None = None
 

@@ -23,7 +23,7 @@ from claude_transport.codex import (
     TurnCompleted,
     decode_message,
 )
-from claude_transport.codex.conversation import MAX_KEPT, MAX_TEXT_CHARS, MAX_UNCLAIMED, Conversation, TurnRecord
+from claude_transport.codex.conversation import MAX_KEPT, MAX_TEXT_CHARS, MAX_UNCLAIMED, CodexConversation, TurnRecord
 from claude_transport.codex.errors import error_of
 from claude_transport.codex.messages import NOTIFICATIONS
 from claude_transport.codex.watch import CodexWatch, TurnEnded
@@ -31,9 +31,9 @@ from claude_transport.codex.watch import CodexWatch, TurnEnded
 APP = [name for name in NAMES if name.startswith("app_") and name not in ("app_unix_socket", "app_websocket")]
 
 
-def run(name: str) -> tuple[Conversation, list[TurnRecord]]:
+def run(name: str) -> tuple[CodexConversation, list[TurnRecord]]:
     """Feed a recording to a conversation as the session does. Returns it, and the turn of each prompt."""
-    conversation = Conversation()
+    conversation = CodexConversation()
     turns: list[TurnRecord] = []
     asked: dict[Any, dict[str, Any]] = {}
     for entry in entries_of(name):
@@ -252,7 +252,7 @@ def test_a_failed_turn_has_an_error_also_when_codex_gives_no_reason(fields: Any)
 
 
 def test_a_turn_may_begin_and_end_before_its_prompt_is_answered() -> None:
-    conversation = Conversation()
+    conversation = CodexConversation()
     conversation.expect("T")
     for message in (begun(), delta("Hello"), completed()):
         conversation.take(message)
@@ -263,7 +263,7 @@ def test_a_turn_may_begin_and_end_before_its_prompt_is_answered() -> None:
 
 
 def test_a_turn_whose_beginning_was_silenced_ends_all_the_same() -> None:
-    conversation = Conversation()
+    conversation = CodexConversation()
     conversation.expect("T")
     conversation.take(completed())
     turn = conversation.claim("T", "U")
@@ -271,7 +271,7 @@ def test_a_turn_whose_beginning_was_silenced_ends_all_the_same() -> None:
 
 
 def test_a_prompt_may_be_answered_before_its_turn_begins() -> None:
-    conversation = Conversation()
+    conversation = CodexConversation()
     conversation.expect("T")
     turn = conversation.claim("T", "U")
     assert conversation.running == (turn,)
@@ -283,7 +283,7 @@ def test_a_prompt_may_be_answered_before_its_turn_begins() -> None:
 
 
 def test_a_turn_that_waits_for_the_network_has_failed_when_it_is_interrupted() -> None:
-    conversation = Conversation()
+    conversation = CodexConversation()
     conversation.expect("T")
     turn = conversation.claim("T", "U")
     for message in (begun(), retry()):
@@ -308,7 +308,7 @@ def test_a_turn_that_waits_for_the_network_has_failed_when_it_is_interrupted() -
 
 
 def test_a_turn_whose_network_came_back_is_complete() -> None:
-    conversation = Conversation()
+    conversation = CodexConversation()
     conversation.expect("T")
     turn = conversation.claim("T", "U")
     for message in (begun(), unreachable(), started(), finished("Hello"), completed()):
@@ -328,7 +328,7 @@ def test_observers_are_told_that_such_a_turn_has_failed() -> None:
 
 
 def test_what_belongs_to_no_turn_of_this_program_makes_none() -> None:
-    conversation = Conversation()
+    conversation = CodexConversation()
     conversation.thread("T")
     for message in (delta("x", turn="old"), completed("old"), begun(thread="elsewhere"), completed(thread="elsewhere")):
         assert conversation.take(message) is None
@@ -336,7 +336,7 @@ def test_what_belongs_to_no_turn_of_this_program_makes_none() -> None:
 
 
 def test_turns_that_nothing_claims_are_bounded() -> None:
-    conversation = Conversation()
+    conversation = CodexConversation()
     conversation.expect("T")
     records = [conversation.take(begun(f"U{number}")) for number in range(3 * MAX_UNCLAIMED)]
     assert len({id(record) for record in records}) == 3 * MAX_UNCLAIMED
@@ -398,7 +398,7 @@ def test_a_question_waits_until_it_is_answered_or_moot() -> None:
 
 
 def test_a_question_about_files_finds_the_changes_that_came_before_it() -> None:
-    conversation = Conversation()
+    conversation = CodexConversation()
     for line in lines_of("app_file_accept"):
         message = decode_message(line)
         if isinstance(message, CodexNotification):
@@ -559,7 +559,7 @@ SAID = st.tuples(st.sampled_from([*NOTIFICATIONS, "brand/new"]), st.sampled_from
 
 @given(st.lists(SAID | st.sampled_from(["expect", "claim", "give up"]), max_size=30))
 def test_nothing_that_codex_says_breaks_the_conversation(said_things: list[Any]) -> None:
-    conversation, new = Conversation(), NewText()
+    conversation, new = CodexConversation(), NewText()
     conversation.thread("T")
     for thing in said_things:
         if thing == "expect":

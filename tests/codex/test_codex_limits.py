@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import claude_transport as ct
-from claude_transport.codex.conversation import Conversation
+from claude_transport.codex.conversation import CodexConversation
 from claude_transport.codex.errors import resets_at_of
 from claude_transport.codex.messages import CodexNotification, decode_message
 
@@ -43,7 +43,7 @@ def test_a_full_window_says_when_it_ends_and_nothing_else_does(limits: Any, mome
 
 def error_after(*lines: dict[str, Any], info: str = "usageLimitExceeded") -> ct.ResultError:
     """The error of a turn that fails after these notifications."""
-    conversation, turn = Conversation(), {"id": "t", "status": "inProgress", "items": [], "error": None}
+    conversation, turn = CodexConversation(), {"id": "t", "status": "inProgress", "items": [], "error": None}
     conversation.expect("x")
     conversation.claim("x", "t")
     failed = {**turn, "status": "failed", "error": {"message": "m", "codexErrorInfo": info}}

@@ -12,7 +12,7 @@ import pytest
 from claude_transport.codex.messages import CodexNotification, decode_message
 from claude_transport.codex.post import CodexMailbox, MessageRouter
 from claude_transport.errors import ConnectionLost
-from claude_transport.loops.current import Flag
+from claude_transport.loops.current import LightEvent
 
 
 def said(method: str, name: str, *, turn: str = "U", size: int = 1000) -> CodexNotification:
@@ -55,7 +55,7 @@ async def test_pieces_are_given_up_before_anything_else_and_then_the_oldest(capl
     post = MessageRouter(4 * cost(other("1")))
     box = post.open()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(post.needing, Flag())
+        tasks.start_soon(post.needing, LightEvent())
         await anyio.wait_all_tasks_blocked()
         for message in messages:
             room = post.put(message, [box])
@@ -197,7 +197,7 @@ async def test_a_wait_that_begins_lets_reading_go_on_and_its_end_lets_reading_pa
 
             tasks.start_soon(read_on)
             await anyio.wait_all_tasks_blocked()
-            tasks.start_soon(post.needing, Flag())
+            tasks.start_soon(post.needing, LightEvent())
     assert post.dropped == 2
     third, fourth = post.put(piece("3"), [box]), post.put(piece("4"), [box])
     assert (third, post.dropped) == (None, 2)

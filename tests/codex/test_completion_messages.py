@@ -10,7 +10,7 @@ import pytest
 from codex_recordings import lines_of
 
 import claude_transport as ct
-from claude_transport.codex.conversation import CodexTurnResult, Conversation
+from claude_transport.codex.conversation import CodexConversation, CodexTurnResult
 from claude_transport.codex.messages import CodexNotification, TurnStarted, decode_message
 from claude_transport.codex.translation import CodexTranslation
 from claude_transport.completion.assembly import TextFlow, assemble, may_have_side_effects
@@ -23,7 +23,7 @@ class Translated:
     """The first turn of the given lines, translated."""
 
     def __init__(self, lines: Any, *, schema: Mapping[str, Any] | None = None) -> None:
-        conversation = Conversation()
+        conversation = CodexConversation()
         translation = CodexTranslation(session_id=THREAD, model="gpt-5.5", schema=schema)
         self.flow = TextFlow()
         self.pieces: list[str] = []

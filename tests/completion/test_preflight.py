@@ -24,7 +24,7 @@ from claude_transport.completion.readiness import (
     read_login_status,
     read_user_settings,
 )
-from claude_transport.completion.resolution import CHOICES, MATRIX, NO_PATH, Row, TransportChoice
+from claude_transport.completion.resolution import CHOICES, MATRIX, NO_PATH, AvailableMeans, TransportChoice
 from claude_transport.errors import ConfigurationError, SpawnError
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.protocol.control import AccountInfo
@@ -66,7 +66,7 @@ def project(tmp_path: Path) -> ClaudeOptions:
 @pytest.mark.parametrize("row", MATRIX)
 @pytest.mark.parametrize("choice", CHOICES)
 def test_s1_5_passes_when_any_path_is_open_and_fails_when_none_is(
-    row: Row, choice: TransportChoice, world: Any, project: ClaudeOptions
+    row: AvailableMeans, choice: TransportChoice, world: Any, project: ClaudeOptions
 ) -> None:
     report = preflight(choice, env=world(cli=row.cli, **({"ANTHROPIC_API_KEY": SECRET} if row.api_key else {})), options=project)
     cell = MATRIX[row][choice]
@@ -93,7 +93,7 @@ def test_s1_5_says_where_a_claude_was_looked_for(world: Any, project: ClaudeOpti
 
 def test_s1_5_facts_that_are_passed_are_not_looked_for(project: ClaudeOptions) -> None:
     report = preflight(env={}, options=project, cli_available=False, api_key_available=True)
-    assert report.row == Row(api_key=True, cli=False)
+    assert report.row == AvailableMeans(api_key=True, cli=False)
     assert report.searched == ()
     report = preflight(env={"CLAUDE_CLI_PATH": "/nowhere/claude"}, options=project, cli_available=True, api_key_available=False)
     assert report.ok
@@ -119,7 +119,7 @@ def test_s1_5_the_path_in_the_options_is_the_one_that_counts(world: Any, claude:
 def test_a_program_that_may_not_be_run_is_named_and_counts_as_none(world: Any, claude: str, project: ClaudeOptions) -> None:
     Path(claude).chmod(0o644)
     report = preflight(env=world(cli=False), options=project.replace(cli_path=claude))
-    assert (report.ok, report.cli, report.row) == (False, None, Row(api_key=False, cli=False))
+    assert (report.ok, report.cli, report.row) == (False, None, AvailableMeans(api_key=False, cli=False))
     assert [claude in each for each in report.searched] == [True]
 
 
@@ -394,7 +394,7 @@ def test_a_path_that_is_closed_is_a_problem_also_when_the_other_is_open(
 @pytest.mark.parametrize("row", MATRIX)
 @pytest.mark.parametrize("choice", CHOICES)
 def test_there_is_a_problem_exactly_when_nothing_can_run_or_no_account_is_known(
-    row: Row, choice: TransportChoice, world: Any, project: ClaudeOptions
+    row: AvailableMeans, choice: TransportChoice, world: Any, project: ClaudeOptions
 ) -> None:
     report = preflight(choice, env=world(cli=row.cli, **({"ANTHROPIC_API_KEY": SECRET} if row.api_key else {})), options=project)
     assert bool(report.problem) == (report.payer == "nobody") == (report.code is not None)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from claude_transport.completion.resolution import CHOICES, MATRIX, Row, TransportChoice, cell_of, has_api_key, resolve_transport
+from claude_transport.completion.resolution import CHOICES, MATRIX, AvailableMeans, TransportChoice, cell_of, has_api_key, resolve_transport
 from claude_transport.errors import ConfigurationError
 
 # the seed's table, written out once more by hand: (API key?, claude?) → auto, cli, api
@@ -33,12 +33,12 @@ def test_s1_2_every_cell_of_the_matrix_is_the_tables(key: bool, cli: bool, choic
 
 
 def test_s1_2_the_matrix_has_all_states_and_all_choices() -> None:
-    assert set(MATRIX) == {Row(api_key=key, cli=cli) for key in (True, False) for cli in (True, False)}
+    assert set(MATRIX) == {AvailableMeans(api_key=key, cli=cli) for key in (True, False) for cli in (True, False)}
     assert all(tuple(cells) == CHOICES for cells in MATRIX.values())
 
 
 @pytest.mark.parametrize("row", MATRIX)
-def test_s1_2_auto_resolves_to_what_the_matrix_says(row: Row) -> None:
+def test_s1_2_auto_resolves_to_what_the_matrix_says(row: AvailableMeans) -> None:
     cell = MATRIX[row]["auto"]
     if cell.kind is None:
         with pytest.raises(ConfigurationError, match="ANTHROPIC_API_KEY") as caught:
@@ -51,7 +51,7 @@ def test_s1_2_auto_resolves_to_what_the_matrix_says(row: Row) -> None:
 
 @pytest.mark.parametrize("row", MATRIX)
 @pytest.mark.parametrize("choice", ["cli", "api"])
-def test_s1_2_an_explicit_choice_is_taken_whatever_there_is(row: Row, choice: TransportChoice) -> None:
+def test_s1_2_an_explicit_choice_is_taken_whatever_there_is(row: AvailableMeans, choice: TransportChoice) -> None:
     found = resolve_transport(choice, env={}, cli_available=row.cli, api_key_available=row.api_key)
     assert (found.kind, found.layer, found.choice) == (choice, "argument", choice)
 

@@ -12,7 +12,7 @@ import anyio.lowlevel
 from mutants import LEAKS, Good, breaks
 
 import claude_transport as ct
-from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.background import LoopTask
 
 
 @breaks("end.half-close")
@@ -135,7 +135,7 @@ class LeaksADescriptor(Leaks):
 @breaks("close.leaves-nothing", "connect.cancel-is-clean", "connect.closed-meanwhile")
 class LeaksATask(Leaks):
     def leak(self) -> None:
-        BackgroundTask.spawn(anyio.sleep_forever, name="leaked")
+        LoopTask.spawn(anyio.sleep_forever, name="leaked")
 
 
 @breaks("close.leaves-nothing")

@@ -11,7 +11,7 @@ import msgspec
 from mutants import breaks_wrapping
 
 import claude_transport as ct
-from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.background import LoopTask
 from claude_transport.transports import AtOnce, Client, Confidential, SessionTerms, Storage
 from claude_transport.wrappers import LineWrapper, peek
 
@@ -290,7 +290,7 @@ class SendsPromptsInTheBackground(ct.TransportWrapper):
             await anyio.sleep(wait)
             await write(data)
 
-        BackgroundTask.spawn(later, name="a prompt, later")
+        LoopTask.spawn(later, name="a prompt, later")
 
 
 @breaks_wrapping("prompts.cancelled-not-sent", says="was cancelled")

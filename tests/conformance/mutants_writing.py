@@ -11,7 +11,7 @@ from anyio.abc import ByteStream
 from mutants import EXAMPLE, LEAKS, Good, breaks, breaks_streaming
 
 import claude_transport as ct
-from claude_transport.loops.background import BackgroundTask
+from claude_transport.loops.background import LoopTask
 
 
 @breaks("connect.not-ready-before")
@@ -187,7 +187,7 @@ class WritesLater(Good):
             with contextlib.suppress(ct.TransportClosed):
                 await write(data)
 
-        BackgroundTask.spawn(later, name="later")
+        LoopTask.spawn(later, name="later")
         await anyio.lowlevel.checkpoint()
 
 

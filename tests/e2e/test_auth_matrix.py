@@ -19,7 +19,7 @@ import pytest
 from live_session import beyond_probes
 
 import claude_transport as ct
-from claude_transport.completion.resolution import CHOICES, MATRIX, Row, TransportChoice
+from claude_transport.completion.resolution import CHOICES, MATRIX, AvailableMeans, TransportChoice
 from claude_transport.testing import FakeMessagesAPI, replies
 
 PATIENCE = 60.0  # seconds for one call, on a machine with much else to do
@@ -38,7 +38,7 @@ def world(
 ) -> Callable[..., dict[str, str]]:
     """`world(api, row, **variables)`: this process in that state of authentication, with nothing of its own environment left."""
 
-    def enter(api: FakeMessagesAPI, row: Row, **variables: str) -> dict[str, str]:
+    def enter(api: FakeMessagesAPI, row: AvailableMeans, **variables: str) -> dict[str, str]:
         env = cli_env(api, CLAUDE_CLI_PATH=claude_cli if row.cli else str(cli_home.home / "nowhere"), **variables)
         env.pop("ANTHROPIC_API_KEY")
         if row.api_key:
@@ -56,7 +56,7 @@ def world(
     return enter
 
 
-def header_for(row: Row, kind: str) -> tuple[str, str]:
+def header_for(row: AvailableMeans, kind: str) -> tuple[str, str]:
     """The one header that carries the credential, and its value. The SDK sends a key as a bearer, the CLI under a name of its own."""
     if kind == "cli":
         return ("x-api-key", KEY) if row.api_key else ("authorization", f"Bearer {TOKEN}")
@@ -70,7 +70,7 @@ async def call(choice: TransportChoice, **arguments: Any) -> ct.Completion:
 
 @pytest.mark.parametrize("row", MATRIX, ids=lambda row: f"key={row.api_key},claude={row.cli}")
 @pytest.mark.parametrize("choice", CHOICES)
-async def test_s1_2_each_cell_comes_to_what_the_table_says(choice: TransportChoice, row: Row, world: Any) -> None:
+async def test_s1_2_each_cell_comes_to_what_the_table_says(choice: TransportChoice, row: AvailableMeans, world: Any) -> None:
     cell = MATRIX[row][choice]
     async with FakeMessagesAPI(replies.text("You do.", times=None)) as api:
         before = world(api, row)
@@ -140,7 +140,7 @@ async def watched(api: FakeMessagesAPI, claude: str, ask: Callable[[], Coroutine
 @pytest.mark.parametrize("row", [row for row in MATRIX if row.cli], ids=lambda row: f"key={row.api_key}")
 @pytest.mark.parametrize("choice", ["auto", "cli"])
 async def test_s1_2_the_binary_gets_exactly_the_environment_and_arguments_that_were_promised(
-    choice: TransportChoice, row: Row, world: Any, claude_cli: str
+    choice: TransportChoice, row: AvailableMeans, world: Any, claude_cli: str
 ) -> None:
     async with FakeMessagesAPI(replies.gated("You do.")) as api:
         world(api, row)
@@ -164,7 +164,7 @@ async def test_s3_1_the_billing_policy_decides_what_reaches_the_binary_and_the_a
     billing: ct.BillingPolicy, world: Any, claude_cli: str
 ) -> None:
     async with FakeMessagesAPI(replies.gated("Somebody.")) as api:
-        world(api, Row(api_key=True, cli=True), CLAUDE_CODE_OAUTH_TOKEN=TOKEN)
+        world(api, AvailableMeans(api_key=True, cli=True), CLAUDE_CODE_OAUTH_TOKEN=TOKEN)
         found: list[ct.Completion] = []
 
         async def ask() -> None:
@@ -182,7 +182,7 @@ async def test_s3_1_the_billing_policy_decides_what_reaches_the_binary_and_the_a
 
 async def test_s3_1_the_strict_policy_refuses_before_anything_runs(world: Any) -> None:
     async with FakeMessagesAPI() as api:
-        world(api, Row(api_key=True, cli=True))
+        world(api, AvailableMeans(api_key=True, cli=True))
         with pytest.raises(ct.ConfigurationError, match="subscription_strict") as caught:
             await call("cli", billing="subscription_strict")
         assert caught.value.option == "billing"
@@ -202,7 +202,7 @@ async def test_s3_1_settings_of_the_user_do_not_pay_in_place_of_the_subscription
     (cli_home.config / "settings.json").write_text(json.dumps(settings))
     as_user = OPTIONS.replace(setting_sources=["user"])
     async with FakeMessagesAPI(replies.text("Somebody.", times=None)) as api:
-        world(api, Row(api_key=False, cli=True))
+        world(api, AvailableMeans(api_key=False, cli=True))
         assert (await call("cli", options=as_user)).billing_source != "subscription"
         asked = len(api.conversation)
         with pytest.raises(ct.ConfigurationError) as caught:
@@ -232,7 +232,7 @@ async def test_s1_5_the_binary_says_of_itself_what_preflight_says_of_it(
     variables: dict[str, str], expected: tuple[str, bool, str | None], world: Any, claude_cli: str
 ) -> None:
     async with FakeMessagesAPI() as api:
-        world(api, Row(api_key=False, cli=True), **variables)
+        world(api, AvailableMeans(api_key=False, cli=True), **variables)
         clean = {name: value for name, value in os.environ.items() if name != "CLAUDE_CODE_OAUTH_TOKEN"}
         env = ct.build_environment(OPTIONS, {**clean, **variables})
         with anyio.fail_after(PATIENCE):

@@ -14,7 +14,7 @@ from simulated_machines import Connection, Machine, World
 from claude_transport.errors import ClaudeTransportError, ReplayGap
 from claude_transport.fleet.answers import decode_node
 from claude_transport.fleet.ends import LEASE_SECONDS, Claimed, FleetEnd, WorkerEnd
-from claude_transport.fleet.messages import Append, Arrival, Call, Entry, Kind, Owner, Reply, SessionEnd, Side, Synced
+from claude_transport.fleet.messages import Append, Call, Entry, Kind, Owner, Reply, SessionEnd, Side, StreamArrival, Synced
 from claude_transport.fleet.placement import NODE_SECONDS, Node, Placing, Wanted
 
 CLIENT_LEASE = 60.0
@@ -220,7 +220,7 @@ class Driver:
 
         self.connection.read(session, writer.value, lambda: broker.read(session, writer, cursor), done, lambda: self._asked.discard("read"))
 
-    def heard(self, arrivals: Sequence[Arrival]) -> None:
+    def heard(self, arrivals: Sequence[StreamArrival]) -> None:
         raise NotImplementedError
 
 
@@ -285,7 +285,7 @@ class Hosted(Driver):
     def may_read(self) -> bool:
         return self.end.waiting_bytes < 2**20
 
-    def heard(self, arrivals: Sequence[Arrival]) -> None:
+    def heard(self, arrivals: Sequence[StreamArrival]) -> None:
         for each in arrivals:
             if each.kind == Kind.BYE:
                 self.machine.after(0.01, self.close)
@@ -298,7 +298,7 @@ class Hosted(Driver):
             self._writing = True
             self.world.at(self.world.now + self._manner.write_seconds(self.world), self._received, list(batch))
 
-    def _received(self, batch: list[Arrival]) -> None:
+    def _received(self, batch: list[StreamArrival]) -> None:
         """The process has received a write that had begun, also when its worker stands still."""
         if self.over is not None or self._bye or self.machine.dead:
             return

@@ -13,7 +13,7 @@ from simulated_machines import Connection, Machine, World
 
 from claude_transport.fleet.answers import decode_node
 from claude_transport.fleet.ends import ClientEnd, FleetEnd
-from claude_transport.fleet.messages import Arrival, Kind, Owner, SessionEnd
+from claude_transport.fleet.messages import Kind, Owner, SessionEnd, StreamArrival
 from claude_transport.fleet.placement import Wanted, rank_nodes
 
 EXPECTED_ENDS = frozenset(
@@ -254,7 +254,7 @@ class ClientDriver(Driver):
         super().__init__(machine, connection, program.name, end, program.ledger, patience=CLIENT_LEASE / 2)
         self.program = program
         self._owned = owned
-        self._inbox: deque[Arrival] = deque()
+        self._inbox: deque[StreamArrival] = deque()
         self._telling = False
         self._consuming = False
         self._missed_since: float | None = None
@@ -273,7 +273,7 @@ class ClientDriver(Driver):
     def may_read(self) -> bool:
         return len(self._inbox) < 64
 
-    def heard(self, arrivals: Sequence[Arrival]) -> None:
+    def heard(self, arrivals: Sequence[StreamArrival]) -> None:
         self._inbox.extend(arrivals)
         self._consume_soon()
 
@@ -480,7 +480,7 @@ class Program:
         driver.watch.stepped(driver.end)
         driver.append()
 
-    def consume(self, driver: ClientDriver, arrival: Arrival) -> None:
+    def consume(self, driver: ClientDriver, arrival: StreamArrival) -> None:
         """Take what has arrived."""
         if driver is not self.driver:
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from claude_transport.fleet.ends import Claimed, WorkerEnd
-from claude_transport.fleet.messages import Appended, Arrival, Entry, FleetWriter, Synced, Take, Taken
+from claude_transport.fleet.messages import Appended, Entry, FleetWriter, StreamArrival, Synced, Take, Taken
 
 
 def answer(end: WorkerEnd, call: object, reply: object) -> None:
@@ -38,7 +38,7 @@ def test_the_end_of_the_input_is_not_taken_so_the_next_worker_finds_it_too() -> 
     assert [each.number for each in end.to_feed(0)] == [1]
     end.fed()
     assert end.take_call() is None
-    assert end.to_feed(0) == [Arrival(2, "f")]
+    assert end.to_feed(0) == [StreamArrival(2, "f")]
     end.fed()
     assert (end.fed_number, end.has_input) == (2, False)
 

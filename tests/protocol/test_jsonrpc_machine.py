@@ -16,13 +16,13 @@ from claude_transport.protocol.jsonrpc import (
     ACP_CANCEL,
     JSONRPC,
     MCP_CANCEL,
-    Answer,
     CancelNotification,
     JSONRPCCounters,
     NoMessage,
     Notification,
-    Refusal,
     Request,
+    RpcAnswer,
+    RpcRefusal,
     Withdrawal,
 )
 
@@ -37,9 +37,9 @@ def decoded(data: bytes | None) -> Any:
     return json.loads(data)
 
 
-def answered(machine: JSONRPC, answer: dict[str, Any]) -> Answer:
+def answered(machine: JSONRPC, answer: dict[str, Any]) -> RpcAnswer:
     event = machine.receive(line(answer))
-    assert isinstance(event, Answer)
+    assert isinstance(event, RpcAnswer)
     return event
 
 
@@ -86,7 +86,7 @@ def test_a_request_that_cannot_be_written_is_not_pending() -> None:
 def test_an_answer_settles_its_request_once() -> None:
     machine = JSONRPC()
     machine.request("a")
-    assert answered(machine, {"id": 1, "result": {"x": 1}}) == Answer(1, {"x": 1})
+    assert answered(machine, {"id": 1, "result": {"x": 1}}) == RpcAnswer(1, {"x": 1})
     assert machine.receive(line({"id": 1, "result": 2})) is None
     assert machine.counters == JSONRPCCounters(late=1)
     assert not machine.pending
@@ -174,7 +174,7 @@ def test_a_text_and_a_number_that_look_alike_are_two_ids() -> None:
 def test_a_request_under_an_id_of_another_type_is_refused_without_an_id(request_id: object) -> None:
     machine = JSONRPC()
     refusal = machine.receive(line({"id": request_id, "method": "theirs"}))
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, RpcRefusal)
     said = decoded(refusal.reply)
     assert (said["id"], said["error"]["code"]) == (None, -32600)
     assert machine.counters == JSONRPCCounters(malformed=1)
@@ -184,7 +184,7 @@ def test_a_second_request_under_an_open_id_is_refused_without_an_id() -> None:
     machine = JSONRPC()
     assert isinstance(machine.receive(line({"id": 1, "method": "a"})), Request)
     refusal = machine.receive(line({"id": 1, "method": "b"}))
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, RpcRefusal)
     assert decoded(refusal.reply)["id"] is None
     assert decoded(machine.result(1, "of a")) == {"jsonrpc": "2.0", "id": 1, "result": "of a"}
     assert isinstance(machine.receive(line({"id": 1, "method": "b"})), Request), "an id that was answered may be used again"
@@ -194,7 +194,7 @@ def test_a_second_request_under_an_open_id_is_refused_without_an_id() -> None:
 def test_a_request_that_is_not_valid_is_refused_under_its_id(rest: dict[str, Any]) -> None:
     machine = JSONRPC()
     refusal = machine.receive(line({"id": 7, **rest}))
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, RpcRefusal)
     said = decoded(refusal.reply)
     assert (said["id"], said["error"]["code"]) == (7, -32600)
     assert machine.receive(line(rest)) is None, "a notification gets no answer"
@@ -385,7 +385,7 @@ class Ledger:
     def receive(self, message: Any) -> None:
         event = self.machine.receive(line(message))
         match event:
-            case Answer(id=request_id):
+            case RpcAnswer(id=request_id):
                 assert type(message["id"]) is int
                 assert message["id"] == request_id
                 assert "method" not in message

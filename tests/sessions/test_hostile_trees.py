@@ -8,7 +8,7 @@ import pytest
 from shelf import entry
 
 from claude_transport.sessions.changing import Fork
-from claude_transport.sessions.reading import Entry, conversation, lineage
+from claude_transport.sessions.reading import EntryPlace, conversation, lineage
 
 COUNT = 3000
 
@@ -19,7 +19,7 @@ class Steps:
     taken = 0
 
 
-class Counted(Entry):
+class Counted(EntryPlace):
     """An entry that counts each look at it."""
 
     def __getattribute__(self, name: str) -> Any:
@@ -60,7 +60,7 @@ def test_the_steps_of_a_fork_grow_with_its_entries() -> None:
         fork.add(raw, raw)
     asked = 0
 
-    def read(one: Entry) -> dict[str, Any]:
+    def read(one: EntryPlace) -> dict[str, Any]:
         nonlocal asked
         asked += 1
         found: dict[str, Any] = one.where

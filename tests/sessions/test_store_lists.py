@@ -17,7 +17,7 @@ import pytest
 from shelf import CWD, session, talk, user
 
 from claude_transport import errors, sessions
-from claude_transport.sessions.importing import Batches
+from claude_transport.sessions.importing import EntryBatches
 from claude_transport.sessions.store_keys import shown_place
 
 PROJECT = sessions.project_key_for_directory(CWD)
@@ -219,20 +219,20 @@ def test_a_session_of_a_strange_name_is_named_on_one_short_line() -> None:
 
 def test_what_is_no_file_is_no_transcript(tmp_path: Path) -> None:
     with pytest.raises(errors.SessionFilesError) as caught:
-        Batches(tmp_path)
+        EntryBatches(tmp_path)
     assert caught.value.args == (f"{tmp_path} is not a file; remove it",)
 
 
 def test_a_transcript_that_is_gone_is_a_typed_error(tmp_path: Path) -> None:
     with pytest.raises(errors.SessionFilesError) as caught:
-        Batches(tmp_path / "gone")
+        EntryBatches(tmp_path / "gone")
     assert caught.value.args == (f"{tmp_path / 'gone'} cannot be read: {os.strerror(errno.ENOENT)}",)
     assert (caught.value.errno, type(caught.value.__cause__)) == (errno.ENOENT, FileNotFoundError)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a file whose reading fails")
 def test_a_transcript_whose_reading_fails_is_a_typed_error() -> None:
-    with closing(Batches(Path("/proc/self/mem"))) as batches, pytest.raises(errors.SessionFilesError) as caught:
+    with closing(EntryBatches(Path("/proc/self/mem"))) as batches, pytest.raises(errors.SessionFilesError) as caught:
         batches.next()
     assert caught.value.args == (f"/proc/self/mem cannot be read: {os.strerror(errno.EIO)}",)
 
@@ -240,5 +240,5 @@ def test_a_transcript_whose_reading_fails_is_a_typed_error() -> None:
 def test_large_entries_of_a_transcript_come_a_few_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "transcript"
     path.write_text("".join(json.dumps({"n": number, "text": "x" * 400_000}) + "\n" for number in range(4)))
-    with closing(Batches(path)) as batches:
+    with closing(EntryBatches(path)) as batches:
         assert [[each["n"] for each in batches.next()] for _ in range(3)] == [[0, 1, 2], [3], []]

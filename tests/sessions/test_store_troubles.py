@@ -284,7 +284,7 @@ async def test_a_subpath_that_cannot_be_a_file_is_left_out_of_a_resumed_session(
 
 @pytest.mark.parametrize("odd", [[], {}, 7, None, [[]]])
 def test_an_entry_whose_type_is_no_text_is_no_part_of_a_conversation(odd: Any) -> None:
-    assert reading.Entry.of({"type": odd, "uuid": "1"}, 0) is None
+    assert reading.EntryPlace.of({"type": odd, "uuid": "1"}, 0) is None
 
 
 async def test_of_many_transcripts_some_are_remembered() -> None:

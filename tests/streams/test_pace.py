@@ -1,4 +1,4 @@
-"""`Pace`: a loop that never waits lets other tasks run, and stops when it is cancelled."""
+"""`CooperativeYield`: a loop that never waits lets other tasks run, and stops when it is cancelled."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from claude_transport.streams.inflow import Pace
+from claude_transport.streams.inflow import CooperativeYield
 
 
 async def test_others_get_their_turn_every_few_steps() -> None:
@@ -23,7 +23,7 @@ async def test_others_get_their_turn_every_few_steps() -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(count)
         await anyio.lowlevel.checkpoint()
-        pace, before = Pace(), turns
+        pace, before = CooperativeYield(), turns
         for _ in range(80):
             await pace.step()
         assert 8 <= turns - before <= 20
@@ -31,7 +31,7 @@ async def test_others_get_their_turn_every_few_steps() -> None:
 
 
 async def test_who_is_cancelled_stops_at_the_next_step() -> None:
-    pace = Pace()
+    pace = CooperativeYield()
     for steps in range(1, 10):
         for _ in range(steps):
             await pace.step()
@@ -44,7 +44,7 @@ async def test_who_is_cancelled_stops_at_the_next_step() -> None:
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_so_does_a_task_that_asyncio_itself_cancels() -> None:
-    pace = Pace()
+    pace = CooperativeYield()
     reached: list[str] = []
 
     async def work() -> None:

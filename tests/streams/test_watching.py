@@ -12,7 +12,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from claude_transport.loops.current import Flag
+from claude_transport.loops.current import LightEvent
 from claude_transport.loops.descriptors import DescriptorWatcher, FileWatch, LoopEnd
 
 place: contextvars.ContextVar[str] = contextvars.ContextVar("place", default="nowhere")
@@ -32,7 +32,7 @@ async def reads(pipe: tuple[int, int]) -> None:
     """Watch the pipe, write to it twice, and see that the callback gets both, and nothing after the end."""
     reading, writing = pipe
     said: list[tuple[str, bytes]] = []
-    came = [Flag(), Flag()]
+    came = [LightEvent(), LightEvent()]
 
     def read() -> None:
         said.append((place.get(), os.read(reading, 100)))
@@ -105,7 +105,7 @@ def test_a_loop_that_ends_at_once_tells_so_too(backend: str) -> None:
 
 
 async def test_a_flag_wakes_all_that_wait_and_stays_set() -> None:
-    flag, woken = Flag(), []
+    flag, woken = LightEvent(), []
 
     async def wait(name: str) -> None:
         await flag.wait()

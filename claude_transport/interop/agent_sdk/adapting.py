@@ -90,7 +90,7 @@ class AdaptedTransport(_Official):
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
         """Iterate over the messages of the adapted transport."""
         with _official_errors():
-            return _Messages(self._transport.read_messages())
+            return _AdaptedMessages(self._transport.read_messages())
 
     async def end_input(self) -> None:
         """End the input of the adapted transport."""
@@ -152,7 +152,7 @@ def _official_errors() -> _OfficialErrors:
     return _OfficialErrors()
 
 
-class _Messages:
+class _AdaptedMessages:
     """Iterates over messages. It is not a generator: the official client drops it half read, and Python warns of a dropped generator."""
 
     def __init__(self, messages: AsyncIterator[dict[str, Any]]) -> None:

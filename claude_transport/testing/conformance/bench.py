@@ -56,7 +56,7 @@ async def settle() -> None:
     await anyio.wait_all_tasks_blocked()
 
 
-class Attempt(Generic[T]):
+class RunningCall(Generic[T]):
     """A call that runs in its own task."""
 
     def __init__(self, bench: Bench, call: Callable[[], Awaitable[T]]) -> None:
@@ -240,12 +240,12 @@ class Bench:
         if scope.cancelled_caught:
             raise Violation(f"{what}: not within {bound:g} s")
 
-    def start(self, call: Callable[[], Awaitable[T]]) -> Attempt[T]:
+    def start(self, call: Callable[[], Awaitable[T]]) -> RunningCall[T]:
         """Start `call()` in a task of its own, beside the clause. Does not wait for it.
 
-        The returned `Attempt` can cancel the call, and gives its result.
+        The returned `RunningCall` can cancel the call, and gives its result.
         """
-        attempt = Attempt(self, call)
+        attempt = RunningCall(self, call)
         self._tasks.start_soon(attempt.run)
         return attempt
 

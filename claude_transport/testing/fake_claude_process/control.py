@@ -19,7 +19,7 @@ MODES = ("acceptEdits", "auto", "bypassPermissions", "default", "dontAsk", "plan
 BYPASS_FLAGS = ("--dangerously-skip-permissions", "--allow-dangerously-skip-permissions")
 
 
-class Refused(Exception):
+class ControlRefused(Exception):
     """Answer the request with an error."""
 
     def __init__(self, error: str, code: str | None = None) -> None:
@@ -53,7 +53,7 @@ def _answer(stage: Stage, frame: dict[str, Any], request: dict[str, Any], subtyp
     answerer = ANSWERERS.get(subtype, _nothing if extra else _unsupported)
     try:
         response = answerer(stage, request)
-    except Refused as refused:
+    except ControlRefused as refused:
         _respond(stage, frame, error=str(refused), **({"error_code": refused.code} if refused.code else {}))
         return
     if extra:
@@ -83,11 +83,11 @@ _CONFIRMATIONS = {
 def _initialize(stage: Stage, request: dict[str, Any]) -> dict[str, Any]:
     servers = request.get("sdkMcpServers") or []
     if not isinstance(servers, list):
-        raise Refused("initialize: sdkMcpServers and webSearchIsolationExemptMcpServers must be arrays of strings")  # recording 02j
+        raise ControlRefused("initialize: sdkMcpServers and webSearchIsolationExemptMcpServers must be arrays of strings")  # recording 02j
     try:
         stage.hooks = read_hooks(request.get("hooks")) or stage.hooks
     except Misshapen as error:
-        raise Refused(str(error)) from None
+        raise ControlRefused(str(error)) from None
     stage.forwards_subagents = bool(request.get("forwardSubagentText"))
     connect_servers(stage, [str(name) for name in servers], request.get("sdkMcpServerManifests"))
     applied = {confirmation: True for field, confirmation in _CONFIRMATIONS.items() if request.get(field)}
@@ -126,10 +126,10 @@ def _set_model(stage: Stage, request: dict[str, Any]) -> dict[str, Any]:
 def _set_permission_mode(stage: Stage, request: dict[str, Any]) -> dict[str, Any]:
     mode = request.get("mode")
     if mode not in MODES:
-        raise Refused(f"Cannot set permission mode: must be one of {', '.join(MODES)}", "invalid_mode")
+        raise ControlRefused(f"Cannot set permission mode: must be one of {', '.join(MODES)}", "invalid_mode")
     if mode == "bypassPermissions" and not any(flag in stage.argv for flag in BYPASS_FLAGS):
         text = "Cannot set permission mode to bypassPermissions because the session was not launched with --dangerously-skip-permissions"
-        raise Refused(text, "bypass_not_launched")
+        raise ControlRefused(text, "bypass_not_launched")
     stage.mode = str(mode)
     return {"mode": mode}
 
@@ -165,7 +165,7 @@ def _end_session(stage: Stage, _request: dict[str, Any]) -> None:
 
 
 def _unknown_server(_stage: Stage, request: dict[str, Any]) -> dict[str, Any]:
-    raise Refused(f"Server not found: {request.get('serverName')}")
+    raise ControlRefused(f"Server not found: {request.get('serverName')}")
 
 
 def _rename(stage: Stage, request: dict[str, Any]) -> None:
@@ -185,7 +185,7 @@ def _cost(stage: Stage) -> dict[str, Any]:
 
 
 def _unsupported(_stage: Stage, request: dict[str, Any]) -> dict[str, Any]:
-    raise Refused(f"Unsupported control request subtype: {request.get('subtype', 'undefined')}", "unsupported_request")
+    raise ControlRefused(f"Unsupported control request subtype: {request.get('subtype', 'undefined')}", "unsupported_request")
 
 
 def _nothing(_stage: Stage, _request: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ NOBODY_TO_ASK = (
 )
 
 
-class Verdict:
+class HookVerdict:
     """What all callbacks of one event decide together."""
 
     def __init__(self) -> None:
@@ -44,13 +44,13 @@ class Verdict:
             self.decision, self.reason = decision, reason
 
 
-def call_hooks(stage: Stage, event: str, subject: str | None, payload: dict[str, Any], tool_use_id: str | None = None) -> Verdict:
+def call_hooks(stage: Stage, event: str, subject: str | None, payload: dict[str, Any], tool_use_id: str | None = None) -> HookVerdict:
     """Call all hooks of the event at once, wait for their answers, and return what they decide.
 
     `subject` is what matchers are compared with: the name of the tool, or the type of the agent; None when the event has no matchers.
     """
     hooks = [hook for hook in stage.hooks.get(event, ()) if subject is None or matches(hook.matcher, subject)]
-    verdict = Verdict()
+    verdict = HookVerdict()
     if hooks and stage.input.ended:
         verdict.broken = NOBODY_TO_ASK  # recording 20l
         return verdict
@@ -112,7 +112,7 @@ def _await(stage: Stage, asked: dict[str, Hook]) -> set[str]:
     return late
 
 
-def hear(stage: Stage, verdict: Verdict, hook: Hook, event: str, response: dict[str, Any]) -> None:
+def hear(stage: Stage, verdict: HookVerdict, hook: Hook, event: str, response: dict[str, Any]) -> None:
     """Add the answer of one callback to the verdict."""
     answer: dict[str, Any] = {} if response.get("response") is None else response["response"]
     if response.get("subtype") != "success" or not _is_valid(answer):
@@ -132,7 +132,7 @@ def hear(stage: Stage, verdict: Verdict, hook: Hook, event: str, response: dict[
         _hear_specific(verdict, event, specific)
 
 
-def _hear_specific(verdict: Verdict, event: str, specific: dict[str, Any]) -> None:
+def _hear_specific(verdict: HookVerdict, event: str, specific: dict[str, Any]) -> None:
     if specific.get("hookEventName") != event:
         verdict.broken = f"{event} {MISADDRESSED}"
         return
@@ -149,7 +149,7 @@ def _hear_specific(verdict: Verdict, event: str, specific: dict[str, Any]) -> No
         verdict.permission = decided
 
 
-def _fail(stage: Stage, verdict: Verdict, hook: Hook, event: str, response: dict[str, Any]) -> None:
+def _fail(stage: Stage, verdict: HookVerdict, hook: Hook, event: str, response: dict[str, Any]) -> None:
     what = f"Hook callback {hook.callback_id} failed: {INVALID}"
     stage.errors.write(f"Error in hook callback {hook.callback_id}: {response.get('error', 'invalid answer')}\n".encode())
     effect = "Its answer was treated as empty."
@@ -175,7 +175,7 @@ def inform(stage: Stage, text: str, *, level: str, **more: Any) -> None:
     stage.emit({"type": "system", "subtype": "informational", "content": text, "level": level, **more})
 
 
-def tell_notes(stage: Stage, verdict: Verdict, label: str) -> None:
+def tell_notes(stage: Stage, verdict: HookVerdict, label: str) -> None:
     """Send what the hooks want the user to read (`systemMessage`)."""
     for note in verdict.notes:
         inform(stage, f"{label} says: {note}", level="notice")

@@ -21,7 +21,7 @@ CALL_SECONDS = 100_000.0
 CUT_OFF = "The tool call was interrupted before a result was received"
 
 
-class Server:
+class HostedServer:
     """One MCP server that runs in the host."""
 
     def __init__(self, stage: Stage, name: str) -> None:
@@ -130,7 +130,7 @@ def connect_servers(stage: Stage, declared: list[str], manifests: Any) -> None:
         for name, config in servers.items() if isinstance(servers, dict) else ():
             if isinstance(config, dict) and config.get("type") == "sdk":
                 configured.append(name)
-    stage.servers = {name: stage.servers.get(name) or Server(stage, name) for name in dict.fromkeys([*configured, *declared])}
+    stage.servers = {name: stage.servers.get(name) or HostedServer(stage, name) for name in dict.fromkeys([*configured, *declared])}
     for name, server in stage.servers.items():
         if isinstance(manifests, dict) and name in manifests:
             server.status = "connected"
@@ -151,7 +151,7 @@ def await_servers(stage: Stage) -> None:
             server.status = "failed"
 
 
-def server_of(stage: Stage, tool: str) -> tuple[Server, str] | None:
+def server_of(stage: Stage, tool: str) -> tuple[HostedServer, str] | None:
     """Return the server of the host that has this tool, and the tool's own name; None for any other tool."""
     for name, server in stage.servers.items():
         if tool.startswith(f"mcp__{name}__"):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from .stage import Stage, Turn
+    from .stage import PlayedTurn, Stage
 
     Step = dict[str, Any]
 
@@ -167,7 +167,7 @@ def end_turn(stage: Stage, step: Step) -> None:
     say_result(stage, step)
 
 
-def _block_stop(stage: Stage, turn: Turn, reasons: list[str], step: Step) -> Step:
+def _block_stop(stage: Stage, turn: PlayedTurn, reasons: list[str], step: Step) -> Step:
     """Let the model go on. Returns the result of a turn that has been blocked too often."""
     turn.stop_blocks += 1
     feedback = [f"Stop hook feedback:\n{reason}" for reason in reasons]

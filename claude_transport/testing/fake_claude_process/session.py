@@ -6,11 +6,11 @@ import json
 import signal
 
 from .control import answer_request
-from .hooks import Verdict, call_hooks, inform, tell_notes
+from .hooks import HookVerdict, call_hooks, inform, tell_notes
 from .mcp import await_servers, connect_servers
 from .play import DEEDS, end_turn, play, say_init
 from .speech import PLAIN_RESULT, end_aborted_turn, say_result
-from .stage import Signalled, Stage, StopBlocked, Turn, TurnAborted, TurnStopped, encode, excerpt
+from .stage import PlayedTurn, Signalled, Stage, StopBlocked, TurnAborted, TurnStopped, encode, excerpt
 from .stdio import open_scenario
 
 TYPE_CHECKING = False
@@ -34,14 +34,14 @@ def play_scenario(directory: str, argv: list[str]) -> None:
     """Play the scenario in `directory`, then end the process."""
     asks_version = bool(argv) and argv[0] in VERSION_FLAGS
     scenario, journal = open_scenario(directory, argv, fake="fake claude", opened_as="FakeClaude", counts=not asks_version)
-    session = Session(Stage(directory, argv, scenario, journal))
+    session = FakeSession(Stage(directory, argv, scenario, journal))
     if asks_version:
         session.say_version()
     else:
         session.run()
 
 
-class Session:
+class FakeSession:
     """Read input lines, play turns, and handle signals."""
 
     def __init__(self, stage: Stage) -> None:
@@ -86,7 +86,7 @@ class Session:
         stage = self.stage
         self._start()
         if stage.scenario["script"] is not None:
-            Replay(stage).run(stage.scenario["script"])
+            ClaudeReplay(stage).run(stage.scenario["script"])
             return
         written = len(stage.scenario["replies"])
         while not stage.ending:
@@ -127,7 +127,7 @@ class Session:
 
     def _play_turn(self, messages: list[dict[str, Any]]) -> None:
         stage = self.stage
-        turn = stage.turn = Turn(messages)
+        turn = stage.turn = PlayedTurn(messages)
         stage.answer = None
         self.turns += 1
         stage.path[:] = [f"turn {self.turns}"]
@@ -143,12 +143,12 @@ class Session:
             say_result(stage, {**PLAIN_RESULT, "text": "", **stopped.ending})
         stage.turn = None
 
-    def _begin_turn(self, turn: Turn, messages: list[dict[str, Any]]) -> None:
+    def _begin_turn(self, turn: PlayedTurn, messages: list[dict[str, Any]]) -> None:
         stage = self.stage
         connect_servers(stage, list(stage.servers), None)  # those that are not yet: a host need not send `initialize`
         await_servers(stage)
         turn.prompt_id = stage.uuid() if stage.hooks else ""
-        verdict = call_hooks(stage, "UserPromptSubmit", None, {"prompt": turn.prompt}) if not stage.input.ended else Verdict()
+        verdict = call_hooks(stage, "UserPromptSubmit", None, {"prompt": turn.prompt}) if not stage.input.ended else HookVerdict()
         is_held = verdict.stops or bool(verdict.blocks)
         scripted = None if is_held else self._choose(turn.prompt)
         if scripted is None or scripted["init"]:
@@ -248,7 +248,7 @@ class Session:
             raise TurnAborted("now")  # recording 10c
 
 
-def hold_prompt(stage: Stage, prompt: str, verdict: Verdict) -> None:
+def hold_prompt(stage: Stage, prompt: str, verdict: HookVerdict) -> None:
     """End the turn of a prompt that a hook does not let pass."""
     reason = verdict.blocks[0] if verdict.blocks else verdict.stop_reason
     if verdict.blocks:
@@ -272,7 +272,7 @@ def error_in(response: dict[str, Any]) -> str | None:
     return None if error is None else str(error.get("message", error) if isinstance(error, dict) else error)
 
 
-class Replay:
+class ClaudeReplay:
     """Play a recording: send the recorded lines after the inputs that came before them, with the request ids of this host."""
 
     def __init__(self, stage: Stage) -> None:

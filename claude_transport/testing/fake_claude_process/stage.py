@@ -65,7 +65,7 @@ class Signalled(BaseException):
         self.number = number
 
 
-class Turn:
+class PlayedTurn:
     """The user messages that are being answered, and the answer so far."""
 
     def __init__(self, messages: list[dict[str, Any]]) -> None:
@@ -122,7 +122,7 @@ class Stage:
         self.output: Output = Output(1, scenario["chunk_size"])
         self.errors: Output = Output(2, journal=journal)
         self.handle: Callable[[bytes], None] = lambda line: None
-        self.turn: Turn | None = None
+        self.turn: PlayedTurn | None = None
         self.answer: Any = None  # to the last Request of this turn, or before it
         self.queue: list[dict[str, Any]] = []
         self.answers: dict[str, dict[str, Any]] = {}

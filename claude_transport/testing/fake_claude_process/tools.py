@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .hooks import NOBODY_TO_ASK, Verdict, ask_hooks, call_hooks, hear, tell_notes
+from .hooks import NOBODY_TO_ASK, HookVerdict, ask_hooks, call_hooks, hear, tell_notes
 from .mcp import server_of
 from .permissions import DONT_ASK, INTERACTIVE
 from .registered import matches
@@ -28,7 +28,7 @@ STOPPED = {"terminal_reason": "hook_stopped", "stop_reason": "tool_use"}
 PLAN_APPROVED = "User has approved exiting plan mode. You can now proceed."
 
 
-class Call:
+class FakeToolCall:
     """One tool call of the model."""
 
     def __init__(self, stage: Stage, step: dict[str, Any], server: str | None) -> None:
@@ -42,14 +42,14 @@ class Call:
     def denied(self) -> dict[str, Any]:
         return {"tool_name": self.name, "tool_use_id": self.id, "tool_input": self.input}
 
-    def hooks(self, stage: Stage, event: str, **more: Any) -> Verdict:
+    def hooks(self, stage: Stage, event: str, **more: Any) -> HookVerdict:
         payload = {"tool_name": self.name, "tool_input": self.input, **more, "tool_use_id": self.id, **self.of}
         if event.startswith("PostToolUse"):
             payload["duration_ms"] = 1
         return call_hooks(stage, event, self.name, payload, self.id)
 
 
-class Refusal:
+class CallRefusal:
     """Why a call does not run."""
 
     def __init__(
@@ -75,7 +75,7 @@ def use_tool(stage: Stage, step: dict[str, Any], play: Play) -> None:
     """Play a tool call. `play` plays the steps of a subagent."""
     stage.tool_use_id = stage.short_id("toolu")
     found = server_of(stage, step["name"])
-    call = Call(stage, step, found[0].name if found is not None else None)
+    call = FakeToolCall(stage, step, found[0].name if found is not None else None)
     begin_message(stage)
     say_streamed(stage, {"type": "tool_use", "id": call.id, "name": call.name, "input": call.input})
     end_message(stage, "tool_use")
@@ -91,7 +91,7 @@ def use_tool(stage: Stage, step: dict[str, Any], play: Play) -> None:
         deferred = {"deferred_tool_use": {"id": call.id, "name": call.name, "input": call.input}}
         raise TurnStopped(terminal_reason="tool_deferred", stop_reason="tool_deferred", extra=deferred)
     decided = _permit(stage, call, before)
-    if isinstance(decided, Refusal):
+    if isinstance(decided, CallRefusal):
         content, stops = _refuse(stage, call, decided), before.stops
     else:
         content, stops = _run(stage, call, decided, play)
@@ -100,7 +100,7 @@ def use_tool(stage: Stage, step: dict[str, Any], play: Play) -> None:
     _end_batch(stage, call, content)
 
 
-def _missing(stage: Stage, call: Call) -> str:
+def _missing(stage: Stage, call: FakeToolCall) -> str:
     found = server_of(stage, call.name)
     if found is not None and not found[0].has(found[1]):
         return f"Error: No such tool available: {call.name}"
@@ -109,34 +109,36 @@ def _missing(stage: Stage, call: Call) -> str:
     return ""
 
 
-def _permit(stage: Stage, call: Call, before: Verdict) -> Refusal | str:
+def _permit(stage: Stage, call: FakeToolCall, before: HookVerdict) -> CallRefusal | str:
     """Return why the call may not run, or who has allowed it (`config`, `hook` or `user_temporary`)."""
     if before.broken:
-        return Refusal(before.broken, counts=False, meta={"non_execution_kind": "cancelled"} if before.broken is NOBODY_TO_ASK else None)
+        return CallRefusal(
+            before.broken, counts=False, meta={"non_execution_kind": "cancelled"} if before.broken is NOBODY_TO_ASK else None
+        )
     if before.decision == "deny":
-        return Refusal(f"PreToolUse:{call.name} hook error: {before.reason or 'Blocked by hook'}", source="hook")
+        return CallRefusal(f"PreToolUse:{call.name} hook error: {before.reason or 'Blocked by hook'}", source="hook")
     call.input = before.input or call.input
     by_rule = _rule(stage, call)
     if by_rule == "deny":
         what = f" with command {call.input.get('command')}" if call.name == "Bash" else ""
         reports: dict[str, Any] | None = {} if before.decision is None else None
-        return Refusal(f"Permission to use {call.name}{what} has been denied.", reports=reports)
+        return CallRefusal(f"Permission to use {call.name}{what} has been denied.", reports=reports)
     if before.decision == "allow" and by_rule != "ask":
         return "hook"
     if before.decision != "ask" and by_rule == "allow":
         return "config"
     if stage.mode == "dontAsk":
-        return Refusal(DONT_ASK.format(name=call.name), reports={"decision_reason_type": "mode"})
+        return CallRefusal(DONT_ASK.format(name=call.name), reports={"decision_reason_type": "mode"})
     return _ask(stage, call, before)
 
 
-def _rule(stage: Stage, call: Call) -> str:
+def _rule(stage: Stage, call: FakeToolCall) -> str:
     if call.step["ask"] is not None:
         return "unlisted" if call.step["ask"] else "allow"
     return stage.rules.decide(stage.mode, call.name, call.input)
 
 
-def _ask(stage: Stage, call: Call, before: Verdict) -> Refusal | str:
+def _ask(stage: Stage, call: FakeToolCall, before: HookVerdict) -> CallRefusal | str:
     """Ask the host's `can_use_tool` and its hooks for PermissionRequest at the same time: the first answer counts."""
     by_hook = before.decision == "ask"
     has_host = call.step["ask"] or bool(stage.option("--permission-prompt-tool"))
@@ -161,7 +163,7 @@ def _ask(stage: Stage, call: Call, before: Verdict) -> Refusal | str:
     return decided
 
 
-def _question(call: Call, before: Verdict) -> dict[str, Any]:
+def _question(call: FakeToolCall, before: HookVerdict) -> dict[str, Any]:
     description = call.step["description"] or call.input.get("description")
     body: dict[str, Any] = {
         "subtype": "can_use_tool",
@@ -181,7 +183,9 @@ def _question(call: Call, before: Verdict) -> dict[str, Any]:
     return {**body, "tool_use_id": call.id}
 
 
-def _ask_both(stage: Stage, call: Call, question: dict[str, Any] | None, *, by_hook: bool) -> tuple[dict[str, Any] | None, Verdict | None]:
+def _ask_both(
+    stage: Stage, call: FakeToolCall, question: dict[str, Any] | None, *, by_hook: bool
+) -> tuple[dict[str, Any] | None, HookVerdict | None]:
     """Return the answer of the host, or else the verdict of the hooks; both are None when neither has decided."""
     request_id = stage.uuid()
     if question is not None:
@@ -191,7 +195,7 @@ def _ask_both(stage: Stage, call: Call, question: dict[str, Any] | None, *, by_h
     hooks = [hook for hook in stage.hooks.get("PermissionRequest", ()) if matches(hook.matcher, call.name)]
     payload = {"tool_name": call.name, "tool_input": call.input, **({} if by_hook else {"permission_suggestions": SUGGESTIONS})}
     asked = ask_hooks(stage, hooks, "PermissionRequest", payload, call.id)
-    verdict = Verdict()
+    verdict = HookVerdict()
 
     def over() -> bool:
         for hook_id in [hook_id for hook_id in asked if hook_id in stage.answers]:
@@ -214,20 +218,20 @@ def _ask_both(stage: Stage, call: Call, question: dict[str, Any] | None, *, by_h
     return ({"subtype": "error", "error": STREAM_CLOSED} if question is not None else None), None
 
 
-def _by_permission_hook(call: Call, decided: dict[str, Any], *, has_host: bool) -> Refusal | str:
+def _by_permission_hook(call: FakeToolCall, decided: dict[str, Any], *, has_host: bool) -> CallRefusal | str:
     if decided.get("behavior") == "allow":
         if isinstance(decided.get("updatedInput"), dict):
             call.input = decided["updatedInput"]
         return "hook"
     text = str(decided.get("message") or "Permission denied by hook")
     reports = None if has_host else {"decision_reason_type": "hook", "decision_reason": text}
-    return Refusal(text, source="hook", reports=reports)
+    return CallRefusal(text, source="hook", reports=reports)
 
 
-def _by_host(stage: Stage, call: Call, response: dict[str, Any]) -> Refusal | str:
+def _by_host(stage: Stage, call: FakeToolCall, response: dict[str, Any]) -> CallRefusal | str:
     answer = response.get("response")
     if response.get("subtype") == "error":
-        return Refusal(f"Tool permission request failed: {response.get('error', '')}")
+        return CallRefusal(f"Tool permission request failed: {response.get('error', '')}")
     if isinstance(answer, dict) and answer.get("behavior") == "allow":
         if isinstance(answer.get("updatedInput"), dict):
             call.input = answer["updatedInput"]
@@ -238,8 +242,8 @@ def _by_host(stage: Stage, call: Call, response: dict[str, Any]) -> Refusal | st
             if stage.turn is not None:
                 stage.turn.denials.append(call.denied)
             raise TurnAborted("deny")
-        return Refusal(answer["message"], source="user_reject")
-    return Refusal(INVALID_ANSWER)
+        return CallRefusal(answer["message"], source="user_reject")
+    return CallRefusal(INVALID_ANSWER)
 
 
 def _update(stage: Stage, updates: Any) -> None:
@@ -256,16 +260,16 @@ def change_mode(stage: Stage, mode: str) -> None:
     stage.emit({"type": "system", "subtype": "status", "status": None, "permissionMode": mode})
 
 
-def _unanswerable(call: Call, before: Verdict) -> Refusal:
+def _unanswerable(call: FakeToolCall, before: HookVerdict) -> CallRefusal:
     if before.decision == "ask":
         text = before.reason or f"Hook PreToolUse:{call.name} asked for confirmation for this tool"
         reports = {"decision_reason_type": "hook", "decision_reason": before.reason}
-        return Refusal(text, kind="user-rejected", reports=reports)
+        return CallRefusal(text, kind="user-rejected", reports=reports)
     text = f"{call.name} needs approval, but this session has no permission prompt."
-    return Refusal(text, kind="user-rejected", reports={})
+    return CallRefusal(text, kind="user-rejected", reports={})
 
 
-def _refuse(stage: Stage, call: Call, refusal: Refusal) -> str:
+def _refuse(stage: Stage, call: FakeToolCall, refusal: CallRefusal) -> str:
     if refusal.reports is not None:
         frame = {"type": "system", "subtype": "permission_denied", "tool_name": call.name, "tool_use_id": call.id}
         stage.emit({**frame, **refusal.reports, "message": refusal.text})
@@ -276,7 +280,7 @@ def _refuse(stage: Stage, call: Call, refusal: Refusal) -> str:
     return refusal.text
 
 
-def _run(stage: Stage, call: Call, source: str, play: Play) -> tuple[Any, bool]:
+def _run(stage: Stage, call: FakeToolCall, source: str, play: Play) -> tuple[Any, bool]:
     """Run the tool and the hooks after it. Return its content for the model, and whether a hook ends the turn."""
     content, result, failed = _result(stage, call, play)
     if failed:
@@ -293,7 +297,7 @@ def _run(stage: Stage, call: Call, source: str, play: Play) -> tuple[Any, bool]:
     return content, after.stops
 
 
-def _result(stage: Stage, call: Call, play: Play) -> tuple[Any, Any, bool]:
+def _result(stage: Stage, call: FakeToolCall, play: Play) -> tuple[Any, Any, bool]:
     """Return the content for the model, the result for the host, and whether the tool has failed."""
     output, failed = stage.fill(call.step["output"], kind=str, field="output"), call.step["is_error"]
     found = server_of(stage, call.name)
@@ -360,7 +364,7 @@ def _replaced(output: Any) -> tuple[Any, Any]:
     return output, output
 
 
-def _end_batch(stage: Stage, call: Call, content: Any) -> None:
+def _end_batch(stage: Stage, call: FakeToolCall, content: Any) -> None:
     made = {"tool_name": call.name, "tool_input": call.input, "tool_use_id": call.id, "tool_response": content}
     verdict = call_hooks(stage, "PostToolBatch", None, {"tool_calls": [made]})
     tell_notes(stage, verdict, "PostToolBatch")

@@ -7,7 +7,7 @@ import os
 import signal
 
 from . import frames
-from .turns import SHARED, Ended, Turn
+from .turns import SHARED, FakeTurnEnded, PlayedCodexTurn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ HANDLED = ("SIGTERM", "SIGINT", "SIGHUP")
 REFUSED = -32600  # the code of nearly every error
 
 
-class Refused(Exception):
+class RpcRefused(Exception):
     """Answer a request with an error."""
 
     def __init__(self, message: str, *, code: int = REFUSED, **data: Any) -> None:
@@ -71,7 +71,7 @@ class Server:
         self.initialized: bool = False
         self.threads: dict[str, dict[str, Any]] = {}
         self.approvals: dict[str, Any] = {}
-        self.turns: list[Turn] = []
+        self.turns: list[PlayedCodexTurn] = []
         self.answers: dict[int, dict[str, Any]] = {}
         self.allowed: set[tuple[str, str]] = set()
         self.totals: dict[str, dict[str, int]] = {}
@@ -90,7 +90,7 @@ class Server:
             self._play(scenario["startup"])
             stage.input.held = False
             if scenario["script"] is not None:
-                Replay(stage).run(scenario["script"])
+                CodexReplay(stage).run(scenario["script"])
             else:
                 while not stage.input.ended:
                     moved = self._advance()
@@ -125,13 +125,13 @@ class Server:
                 turn.ready = next(turn.steps) or _at_once
             except StopIteration:
                 self._end(turn, "completed")
-            except Ended as ended:
+            except FakeTurnEnded as ended:
                 if ended.status == "interrupted":
                     turn.count_usage()
                 self._end(turn, ended.status, ended.error)
         return moved
 
-    def _end(self, turn: Turn, status: str, error: dict[str, Any] | None = None) -> None:
+    def _end(self, turn: PlayedCodexTurn, status: str, error: dict[str, Any] | None = None) -> None:
         self.turns.remove(turn)
         turn.withdraw()
         if status != "failed":
@@ -204,7 +204,7 @@ class Server:
             return
         try:
             answer, *afterwards = self._result(method, params if isinstance(params, dict) else {})
-        except Refused as refused:
+        except RpcRefused as refused:
             self.send({"error": refused.error, "id": message["id"]})
             return
         self.send({"id": message["id"], "result": answer})
@@ -216,7 +216,7 @@ class Server:
         if method == "initialize":
             return self._initialize(params)
         if not self.initialized:
-            raise Refused("Not initialized")
+            raise RpcRefused("Not initialized")
         known: dict[str, Callable[[dict[str, Any]], tuple[Any, ...]]] = {
             "thread/start": self._start_thread,
             "thread/resume": self._resume,
@@ -232,15 +232,15 @@ class Server:
             "account/read": lambda _: ({"account": {"type": "apiKey"}, "requiresOpenaiAuth": False},),
         }
         if method not in known:
-            raise Refused(f"Invalid request: unknown variant `{method}`, expected one of " + ", ".join(f"`{name}`" for name in known))
+            raise RpcRefused(f"Invalid request: unknown variant `{method}`, expected one of " + ", ".join(f"`{name}`" for name in known))
         return known[method](params)
 
     def _initialize(self, params: dict[str, Any]) -> tuple[Any, ...]:
         if self.initialized:
-            raise Refused("Already initialized")
+            raise RpcRefused("Already initialized")
         client = params.get("clientInfo")
         if not isinstance(client, dict) or not isinstance(client.get("name"), str):
-            raise Refused("Invalid request: missing field `clientInfo`")
+            raise RpcRefused("Invalid request: missing field `clientInfo`")
         self.initialized = True
         version = self.stage.scenario["version"]
         agent = f"{client['name']}/{version} (Fake 1.0.0; x86_64) dumb ({client['name']}; {client.get('version', '')})"
@@ -288,7 +288,7 @@ class Server:
             return self.threads[name]
         path = f"{self.stage.directory}/thread-{name}.json"
         if "/" in name or not os.path.exists(path):  # noqa: PTH110 - pathlib costs 5 ms
-            raise Refused(f"no rollout found for thread id {name}")
+            raise RpcRefused(f"no rollout found for thread id {name}")
         with open(path, encoding="utf-8") as file:  # noqa: PTH123 - pathlib costs 5 ms
             return dict(json.load(file))
 
@@ -302,24 +302,24 @@ class Server:
         self._check_text(params, "threadId")
         made = self.threads.get(str(params.get("threadId")))
         if made is None:
-            raise Refused(f"thread not found: {params.get('threadId')}")
+            raise RpcRefused(f"thread not found: {params.get('threadId')}")
         return made
 
     def _check_text(self, params: dict[str, Any], name: str) -> None:
         value = params.get(name)
         if value is not None and not isinstance(value, str):
-            raise Refused(f"Invalid request: invalid type: integer `{value}`, expected a string")
+            raise RpcRefused(f"Invalid request: invalid type: integer `{value}`, expected a string")
 
-    def _running(self, made: dict[str, Any]) -> Turn | None:
+    def _running(self, made: dict[str, Any]) -> PlayedCodexTurn | None:
         return next((turn for turn in self.turns if turn.thread is made), None)
 
     def _content(self, params: dict[str, Any]) -> list[Any]:
         content = params.get("input")
         if not isinstance(content, list):
-            raise Refused("Invalid request: missing field `input`")
+            raise RpcRefused("Invalid request: missing field `input`")
         size = sum(len(part["text"]) for part in content if isinstance(part, dict) and isinstance(part.get("text"), str))
         if size > frames.MAX_PROMPT:
-            raise Refused(
+            raise RpcRefused(
                 f"Input exceeds the maximum length of {frames.MAX_PROMPT} characters.",
                 code=-32602,
                 input_error_code="input_too_large",
@@ -335,7 +335,7 @@ class Server:
             return {"turn": frames.turn(running.id)}, lambda: self._join(running, content)
         if params.get("approvalPolicy"):
             self.approvals[made["id"]] = params["approvalPolicy"]
-        turn = Turn(self, made, self.stage.uuid())
+        turn = PlayedCodexTurn(self, made, self.stage.uuid())
 
         def begin() -> None:
             self.turns.append(turn)
@@ -346,7 +346,7 @@ class Server:
 
         return {"turn": frames.turn(turn.id)}, begin
 
-    def _join(self, turn: Turn, content: list[Any]) -> None:
+    def _join(self, turn: PlayedCodexTurn, content: list[Any]) -> None:
         if turn in self.turns:
             turn.withdraw()
             turn.start(content)
@@ -355,15 +355,15 @@ class Server:
         made, content = self._found(params), self._content(params)
         running = self._running(made)
         if running is None:
-            raise Refused("no active turn to steer")
+            raise RpcRefused("no active turn to steer")
         if params.get("expectedTurnId") != running.id:
-            raise Refused(f"expected active turn id `{params.get('expectedTurnId')}` but found `{running.id}`")
+            raise RpcRefused(f"expected active turn id `{params.get('expectedTurnId')}` but found `{running.id}`")
         return {"turnId": running.id}, lambda: self._join(running, content)
 
     def _interrupt(self, params: dict[str, Any]) -> tuple[Any, ...]:
         running = self._running(self._found(params))
         if running is None or params.get("turnId") != running.id:
-            raise Refused("no active turn to interrupt")
+            raise RpcRefused("no active turn to interrupt")
         return {}, lambda: self._end(running, "interrupted")
 
 
@@ -376,7 +376,7 @@ def _at_once() -> bool:
     return True
 
 
-class Replay:
+class CodexReplay:
     """Send the recorded lines, each after the inputs before it have come. The host's ids replace the recorded ones."""
 
     def __init__(self, stage: CodexStage) -> None:

@@ -27,7 +27,7 @@ SHARED = (
 DECISIONS = ("accept", "acceptForSession", "decline", "cancel")
 
 
-class Ended(Exception):
+class FakeTurnEnded(Exception):
     """End the turn with this status."""
 
     def __init__(self, status: str, error: dict[str, Any] | None = None) -> None:
@@ -36,7 +36,7 @@ class Ended(Exception):
         self.error = error
 
 
-class Turn:
+class PlayedCodexTurn:
     """One running turn: its thread, its prompts, what it waits for, and what it has asked. `server` is the `Server` that plays it."""
 
     def __init__(self, server: Any, thread: dict[str, Any], turn_id: str) -> None:
@@ -130,12 +130,12 @@ def _wait_for(seconds: float) -> Callable[[], bool]:
     return lambda: time.monotonic() >= end
 
 
-def _wait_for_file(turn: Turn, name: str) -> Callable[[], bool]:
+def _wait_for_file(turn: PlayedCodexTurn, name: str) -> Callable[[], bool]:
     path = turn.server.stage.locate(name)
     return lambda: os.path.exists(path)  # noqa: PTH110 - pathlib costs 5 ms
 
 
-def say(turn: Turn, step: Step) -> Played:
+def say(turn: PlayedCodexTurn, step: Step) -> Played:
     chunks = step["chunks"] or [f"{word} " for word in step["text"].split(" ")[:-1]] + [step["text"].rpartition(" ")[2]]
     item_id = step["id"] or turn.cut or turn.server.stage.short_id("msg")
     turn.cut = None
@@ -154,13 +154,13 @@ def say(turn: Turn, step: Step) -> Played:
     turn.end_item(turn.said, began)
 
 
-def think(turn: Turn, step: Step) -> Played:
+def think(turn: PlayedCodexTurn, step: Step) -> Played:
     item = frames.reasoning(turn.server.stage.short_id("rs"), step["text"])
     turn.end_item(item, turn.begin_item(item))
     yield None
 
 
-def run_command(turn: Turn, step: Step) -> Played:
+def run_command(turn: PlayedCodexTurn, step: Step) -> Played:
     line, cwd = step["command"], turn.thread["cwd"]
     item = frames.command(turn.server.stage.short_id("call"), line, cwd=cwd)
     waits = _is_asked(turn, step)
@@ -201,11 +201,11 @@ def run_command(turn: Turn, step: Step) -> Played:
         turn.end_item({**item, "status": "failed" if decision == "nonsense" else "declined"}, began)
         turn.change_status(type="active", activeFlags=[])
     if decision == "cancel":
-        raise Ended("interrupted")
+        raise FakeTurnEnded("interrupted")
     yield None
 
 
-def change_files(turn: Turn, step: Step) -> Played:
+def change_files(turn: PlayedCodexTurn, step: Step) -> Played:
     item = frames.file_change(turn.server.stage.short_id("call"), step["changes"], cwd=turn.thread["cwd"])
     began = turn.begin_item(item)
     decision = "accept"
@@ -219,17 +219,17 @@ def change_files(turn: Turn, step: Step) -> Played:
     if done:
         turn.notify("turn/diff/updated", diff="".join(f"+++ b/{path}\n+{text}" for path, text in step["changes"].items()))
     if decision == "cancel":
-        raise Ended("interrupted")
+        raise FakeTurnEnded("interrupted")
     yield None
 
 
-def _is_asked(turn: Turn, step: Step) -> bool:
+def _is_asked(turn: PlayedCodexTurn, step: Step) -> bool:
     if step["ask"] is not None:
         return bool(step["ask"])
     return bool(turn.server.approvals.get(turn.thread["id"]) == "untrusted")
 
 
-def _decide(turn: Turn, method: str, params: dict[str, Any], *, key: str) -> Played:
+def _decide(turn: PlayedCodexTurn, method: str, params: dict[str, Any], *, key: str) -> Played:
     """Ask for approval, and return the decision; `nonsense` for an error and for a word that is none."""
     if (turn.thread["id"], key) in turn.server.allowed:
         return "acceptForSession"
@@ -244,7 +244,7 @@ def _decide(turn: Turn, method: str, params: dict[str, Any], *, key: str) -> Pla
     return decision
 
 
-def call_tool(turn: Turn, step: Step) -> Played:
+def call_tool(turn: PlayedCodexTurn, step: Step) -> Played:
     item = frames.tool_call(turn.server.stage.short_id("call"), step["tool"], step["arguments"])
     began = turn.begin_item(item)
     params = {"callId": item["id"], "namespace": None, "tool": step["tool"], "arguments": step["arguments"]}
@@ -257,39 +257,39 @@ def call_tool(turn: Turn, step: Step) -> Played:
     yield None
 
 
-def retry(turn: Turn, step: Step) -> Played:
+def retry(turn: PlayedCodexTurn, step: Step) -> Played:
     error = frames.turn_error(step["message"], step["info"], step["details"])
     turn.server.notify("error", {"error": error, "willRetry": True, "threadId": turn.thread["id"], "turnId": turn.id})
     yield None
 
 
-def fail(turn: Turn, step: Step) -> Played:
+def fail(turn: PlayedCodexTurn, step: Step) -> Played:
     error = frames.turn_error(step["message"], step["info"])
     turn.change_status(type="systemError")
     turn.server.notify("error", {"error": error, "willRetry": False, "threadId": turn.thread["id"], "turnId": turn.id})
     yield None
-    raise Ended("failed", error)
+    raise FakeTurnEnded("failed", error)
 
 
-def notify(turn: Turn, step: Step) -> Played:
+def notify(turn: PlayedCodexTurn, step: Step) -> Played:
     here = {} if step["bare"] else {"threadId": turn.thread["id"], "turnId": turn.id}
     turn.server.notify(step["method"], {**here, **step["params"]})
     yield None
 
 
-def ask(turn: Turn, step: Step) -> Played:
+def ask(turn: PlayedCodexTurn, step: Step) -> Played:
     yield from turn.ask(step["method"], step["params"])
 
 
-def delay(_turn: Turn, step: Step) -> Played:
+def delay(_turn: PlayedCodexTurn, step: Step) -> Played:
     yield _wait_for(step["seconds"])
 
 
-def wait_for_file(turn: Turn, step: Step) -> Played:
+def wait_for_file(turn: PlayedCodexTurn, step: Step) -> Played:
     yield _wait_for_file(turn, step["path"])
 
 
-DEEDS_OF_A_TURN: dict[str, Callable[[Turn, Step], Played]] = {
+DEEDS_OF_A_TURN: dict[str, Callable[[PlayedCodexTurn, Step], Played]] = {
     "say": say,
     "think": think,
     "run_command": run_command,

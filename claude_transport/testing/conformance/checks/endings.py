@@ -94,10 +94,10 @@ async def wakes_writer(bench: Bench) -> None:
     needs_peer=False,
 )
 async def connects_and_closes(bench: Bench) -> None:
-    class Ended(Exception):
+    class BlockEnded(Exception):
         """The error that ends the block."""
 
-    for error in (None, Ended()):
+    for error in (None, BlockEnded()):
         async with bench.opened() as stand:
             transport = stand.transport
             try:
@@ -107,7 +107,7 @@ async def connects_and_closes(bench: Bench) -> None:
                         expect(transport.is_ready(), "inside the block the transport is not ready")
                         if error is not None:
                             raise error
-            except Ended as exc:
+            except BlockEnded as exc:
                 expect(exc is error, "the block's error was replaced")
             expect(not transport.is_ready(), "after the block the transport is still ready")
             await bench.expect_raises(TransportClosed, transport.write(wire(*messages(1))), "a write() after the block")

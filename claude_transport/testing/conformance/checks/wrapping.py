@@ -17,7 +17,7 @@ import anyio.lowlevel
 from claude_transport.client.query import Query
 from claude_transport.client.storage import Turn
 from claude_transport.protocol.envelope import DecodeFailure, encode_line
-from claude_transport.testing.conformance.bench import Attempt, Bench, Stand, Violation, expect, message, messages, settle, wire
+from claude_transport.testing.conformance.bench import Bench, RunningCall, Stand, Violation, expect, message, messages, settle, wire
 from claude_transport.testing.conformance.clause import clause
 from claude_transport.testing.conformance.declared import MARK, Declared, HoldingClaude, prompt, text_of
 from claude_transport.testing.conformance.subject import Inexpressible, Reason
@@ -228,7 +228,7 @@ _HOLDING_HINT = (
     "attach() returns `super().attach(client).with_before_prompt(…)`"
 )
 
-Sender: TypeAlias = Attempt[Turn]
+Sender: TypeAlias = RunningCall[Turn]
 
 
 @asynccontextmanager
