@@ -83,7 +83,7 @@ def sentences(text: str) -> Iterator[str]:
 
 def is_sentence(text: str) -> bool:
     """Return True for what has an end or the length of a sentence."""
-    return words(text) >= 8 or (words(text) > 1 and text.rstrip(")*_`\"").endswith((".", "!", "?", ":")))
+    return words(text) >= 8 or (words(text) > 1 and text.rstrip(')*_`"').endswith((".", "!", "?", ":")))
 
 
 def docstrings(checkout: Path) -> Iterator[tuple[str, str]]:
@@ -96,8 +96,8 @@ def docstrings(checkout: Path) -> Iterator[tuple[str, str]]:
 def docstrings_of(body: list[ast.stmt], *, whole: bool) -> Iterator[tuple[int, str]]:
     """Yield the lines and texts of the docstrings in a body. That of a function has no attributes."""
     for number, node in enumerate(body):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str) and (whole or not number):
-            yield node.lineno, inspect.cleandoc(node.value.value)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield from [(node.lineno, inspect.cleandoc(node.value.value))] if whole or not number else ()
         elif isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
             yield from docstrings_of(node.body, whole=isinstance(node, ast.ClassDef))
 

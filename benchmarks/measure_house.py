@@ -21,6 +21,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from count_words import documentation, explained, long_sentences, shares, words
+
 HERE = Path(__file__).resolve().parent.parent
 RIDDLES = re.compile(r"\b(nobody|somebody|whoever|anybody)\b", re.IGNORECASE)
 PATHS = {"send()": "one send()", "one message": "one message"}
@@ -94,6 +96,14 @@ def measure_sources(checkout: Path) -> Iterator[tuple[str, str]]:
     yield '"nobody", "somebody", "whoever", "anybody"', str(sum(len(RIDDLES.findall(source)) for source in sources))
 
 
+def measure_words(checkout: Path) -> Iterator[tuple[str, str]]:
+    """Yield what `count_words.py` finds: words of people only, without generated pages and blocks, blocks of code and comments."""
+    pages = [*documentation(checkout)]
+    yield "words of the documentation that people wrote", f"{sum(words(text) for _, text in pages):,}"
+    yield "sentences of the documentation", shares(long_sentences(iter(pages)))
+    yield "sentences of public docstrings", shares(long_sentences(explained(checkout)))
+
+
 def measure_running(checkout: Path) -> Iterator[tuple[str, str]]:
     """Yield what the running package says."""
     yield "names in `__all__`", run_on(checkout, "-c", "import claude_transport; print(len(claude_transport.__all__))") or "-"
@@ -109,7 +119,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Print the numbers that say how easy a checkout is to carry on.")
     parser.add_argument("checkout", nargs="?", type=Path, default=HERE)
     checkout = parser.parse_args().checkout.resolve()
-    for name, value in (*measure_sources(checkout), *measure_running(checkout)):
+    for name, value in (*measure_sources(checkout), *measure_words(checkout), *measure_running(checkout)):
         print(f"| {name} | {value} |")
 
 

@@ -106,8 +106,8 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     * `connection`: no connection was made, so nothing was sent: the process did not start, or the API did not answer.
     * `transport`: the connection broke: the process died, the stream was cut, the result is missing, an attempt took too long.
 
-    These are never retried: errors of credentials, configuration and usage; `OutcomeUncertain`; calls that may have had side effects; and
-    errors whose `retryable` is False, except a broken connection or stream (`transport`) of a call that had no side effects for certain.
+    Never retried are errors of credentials, configuration and usage, `OutcomeUncertain`, and calls that may have had side effects. Nor are
+    errors whose `retryable` is False, except a broken connection or stream (`transport`) of a call that certainly had no side effects.
 
     `backoff` gives the delays. A `retry-after` or `resets_at` can make a delay longer, never shorter. When it asks for more than
     `max_wait` seconds, there is no retry; the delays of `backoff` are not limited by `max_wait`. Raises `ConfigurationError` for invalid

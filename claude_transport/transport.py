@@ -79,9 +79,9 @@ class TransportInfo(msgspec.Struct, frozen=True, kw_only=True):
 class PermissionSetting(msgspec.Struct, frozen=True):
     """One statement about permissions in the options of a transport. `SessionTerms.permissions` lists them for a `Query`.
 
-    `what` says what `value` is: the permission mode at the start (`mode`), a rule (`allow`, `ask`), what answers permission prompts
-    (`prompt_tool`, `prompts`), the mode of a subagent (`agent_mode`), or `allows` when commands in the sandbox need no permission
-    (`sandbox`). `option` names the option that says it.
+    `what` says what `value` is: the permission mode at the start (`mode`), that of a subagent (`agent_mode`), a rule (`allow`, `ask`), or
+    what answers permission prompts (`prompt_tool`, `prompts`). For `sandbox` it is `allows` when commands in the sandbox need no
+    permission. `option` names the option that says it.
     """
 
     what: str

@@ -346,7 +346,8 @@ def class_rows() -> Iterator[list[str]]:
         cls = getattr(errors, name)
         raised = classify_cli_exception(cls(name))
         again = told(raised, side_effects=False)[3] if type(raised) is cls else f"as `{type(raised).__name__}`"
-        yield [f"`{name}`", f"`{cls.code}`", f"`{cls.category}`", "yes" if cls.retryable else "no", again, cell((inspect.getdoc(cls) or "").split("\n\n")[0])]
+        meaning = cell((inspect.getdoc(cls) or "").split("\n\n")[0])
+        yield [f"`{name}`", f"`{cls.code}`", f"`{cls.category}`", "yes" if cls.retryable else "no", again, meaning]
 
 
 def trouble_rows() -> Iterator[list[str]]:

@@ -106,9 +106,9 @@ class McpSession:
     """A JSON-RPC connection to one server of this program.
 
     It outlives the handshakes of the CLI. When any server of the conversation is added, switched on or fails to come up, the CLI connects
-    to *all* of them again, with a new client that counts its requests from 0, and still waits for the answers to the old client's calls
-    (CLI 2.1.330, real). The server sees none of this: only the first `initialize` reaches it, and later clients get the same answer. Ids
-    and progress tokens of later clients are made different from those of earlier ones.
+    to *all* of them again. Its new client counts its requests from 0, and still waits for the answers to the old client's calls (CLI
+    2.1.330, real). The server sees none of this: only the first `initialize` reaches it, and later clients get the same answer. Ids and
+    progress tokens of later clients are made different from those of earlier ones.
 
     Args:
         name: the server's name in the conversation.

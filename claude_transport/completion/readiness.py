@@ -174,9 +174,9 @@ class PreflightReport(msgspec.Struct, frozen=True, kw_only=True):
     """What would happen to a call: the result of `preflight()`. It holds names and paths, never a secret.
 
     `ok` says whether the call may be tried. `problem` says why it cannot work and what to do, `code` is its stable code, and `option` names
-    the option that causes it. `problem` may be set although `ok` is True: when the path that was asked for is closed and the other is open,
-    and when no credential was found for the CLI, whose login may be kept elsewhere. `choice` is the requested path, `resolution` the chosen
-    one; None when neither path is possible. `row` and `cell` are the place in the table of docs/reference/transport-choice.md.
+    the option that causes it. `problem` may be set although `ok` is True. The path that was asked for may be closed and the other one open,
+    or no credential was found for the CLI, whose login may be kept elsewhere. `choice` is the requested path, `resolution` the chosen one;
+    None when neither path is possible. `row` and `cell` are the place in the table of docs/reference/transport-choice.md.
 
     `cli`, `cli_version` and `searched` tell which program was found, and where. `credential` (a name) and `payer` belong to the chosen
     path. `agent_resolution` is the chosen agent, and None when `auto` finds none. `cli` and `cli_version` are those of this agent.

@@ -81,8 +81,8 @@ class AvailableMeans(msgspec.Struct, frozen=True):
 class Cell(msgspec.Struct, frozen=True):
     """Result of one choice in one row: the `kind` of path or None, where the call fails, and with which `code`.
 
-    `failure` is None (it works as far as can be told), `preflight` (there is no path: exit code 2, nothing is tried) or `call` (the check
-    passes because the other path works, and the call fails because this path was asked for).
+    `failure` is None when it works as far as can be told, and `preflight` when there is no path: exit code 2, nothing is tried. It is
+    `call` when the check passes because the other path works, and the call fails because this path was asked for.
     """
 
     kind: TransportKind | None

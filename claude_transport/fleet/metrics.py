@@ -11,7 +11,7 @@ class FleetMetrics:
     """Counters and gauges of one worker. The worker writes them; read them at any time.
 
     Counters: `claimed` sessions by kind (`new`, `takeover`), `ended` sessions by reason, `uncertain` turns that were told, `lost` sessions
-    by code (another worker has them, or the broker has lost them), `bytes` by direction (`in` comes from clients). Gauges:
+    by code, `bytes` by direction (`in` comes from clients). A session is lost to another worker, or with the broker's data. Gauges:
     `active_sessions`, `capacity`, `free_capacity` (0 while the worker drains), `waiting_sessions` (as this worker saw the queue last).
     """
 

@@ -3,11 +3,11 @@
 The fields of a session's hash have short names, because there may be many thousands of idle sessions:
 
 * `v` the version of the format, `s` the state (`new`, `live`, `ended`), `x` 1 when the session should stop
-* of the worker: `we` its token, `wb` the last number of `out` before it, `wo` the last number of `out`, `wi` how far it has taken `in`,
-  `wn` its name, `wu` the end of its lease in milliseconds of the broker's clock
+* of the worker: `we` its token, `wn` its name, `wu` the end of its lease in milliseconds of the broker's clock
+* of the worker, too: `wb` the last number of `out` before it, `wo` the last number of `out`, `wi` how far it has taken `in`
 * of the client: `ce`, `cb`, `ci`, `co` and `cu` likewise
 * `tt` turns that have begun, `td` turns that are over, `ts` those of them whose transcript is stored
-* `wf` the number of the last entry of `in` that the process has received, `@` and the token of the worker that says so; a worker of an
+* `wf` the number of the last entry of `in` that the process has received, `@` and the token of the worker that says so. A worker of an
   older library does not say it, and then `wi` counts in its place
 * `cw` the window of the client in bytes: the process has to tell what it has received when it is a quarter of that
 * `cp` the token of the client before, while the new one waits for what that has read

@@ -239,8 +239,8 @@ _known_versions: dict[CLIState, str | None] = {}
 def read_cli_version(cli: CLI | str | PathLike[str]) -> str | None:
     """Return the version of a binary (`"2.1.329"`) from the files around it, or None. Starts nothing.
 
-    It looks at a `claude.version` beside it, or a `_cli_version.py` in the package around it (wheels of the official SDK, newer and older),
-    the version in its resolved name (native installer), and the `package.json` of npm. The answer is kept until the file changes.
+    It looks at a `claude.version` beside it or a `_cli_version.py` around it, which wheels of the official SDK have. It also looks at the
+    version in its resolved name (native installer), and at the `package.json` of npm. The answer is kept until the file changes.
     `remember_cli_version` adds what a running CLI reported.
     """
     return version_in_state(read_cli_state(cli))

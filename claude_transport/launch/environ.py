@@ -274,8 +274,9 @@ def build_environment(options: ClaudeOptions, inherited: Mapping[str, str], *, p
     an enclosing Claude session are left out, and so is what the options `billing`, `env_mode` and `env_allow` exclude. `platform` is a
     value as in `sys.platform`; on Windows, names are upper-cased.
 
-    Raises `ConfigurationError` for an `env` that is not a mapping of texts, and when the billing policy cannot be kept: `env` sets a
-    variable that it forbids, or one is set at all (`subscription_strict`), or the key that it needs is missing (`api_key`).
+    Raises `ConfigurationError` for an `env` that is not a mapping of texts, and when the billing policy cannot be kept. That is so when
+    `env` sets a variable that it forbids, when one is set at all (`subscription_strict`), or when the key that it needs is missing
+    (`api_key`).
     """
     return plan_environment(options, inherited, rules=CLAUDE_RULES, platform=platform)[0]
 

@@ -42,8 +42,8 @@ denial, a field of a prompt, or in behaviour only.
 class Feature(msgspec.Struct, frozen=True, kw_only=True):
     """One row: its name on the wire, the first version that has it, and what of this library needs it.
 
-    `name` is unique: the flag with its dashes, `initialize.<field>`, the subtype of a control request (with `.<field>` for one of its
-    fields), `hook.<event>` (with `.denial` for what a hook denies), `prompt.<field>`, or a few words for a behaviour. `lacked_by` is the
+    `name` is unique: the flag with its dashes, `initialize.<field>`, `prompt.<field>`, or a few words for a behaviour. A control request
+    has its subtype (and `.<field>` for one of its fields), a hook `hook.<event>` (and `.denial` for what it denies). `lacked_by` is the
     last version seen without it. `capability` is the entry of `capabilities` that says the same.
     """
 

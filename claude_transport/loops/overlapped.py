@@ -1,7 +1,7 @@
 """Waits for sockets on Windows, where asyncio's Proactor loop cannot watch them: the same waits as overlapped calls.
 
 anyio watches sockets for that loop in a thread with `select()`. A socket that is closed while it is watched ends this thread, and then no
-wait of the process returns any more. trio, and other loops of asyncio, watch sockets by themselves and go on to do so.
+wait of the process returns any more. On trio and on other loops of asyncio, sockets are watched by the loop as elsewhere.
 
 `closing()` must be called before a socket is closed, as `anyio.notify_closing()` elsewhere.
 """

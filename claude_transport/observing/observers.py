@@ -43,9 +43,9 @@ def observe(
         ConfigurationError: an argument is not valid.
         UsageError: there is no `ObservableTransport` in the transport.
 
-    The iteration raises `ReplayGap` when lines behind `since` are not kept any more, `AuthenticationError` for a token that is not
-    accepted, `CLIConnectionError` when the gateway cannot be reached or has no such session, and `ConnectionLost` when the connection ends
-    before the session does. Observe again with `since=observation.position` to go on.
+    The iteration raises `ReplayGap` when lines behind `since` are not kept any more, and `AuthenticationError` for a token that is not
+    accepted. It raises `CLIConnectionError` when the gateway cannot be reached or has no such session, and `ConnectionLost` when the
+    connection ends before the session does. Observe again with `since=observation.position` to go on.
     """
     since = check_since(since)
     if not isinstance(url_or_transport, str):

@@ -84,8 +84,8 @@ class FileSessionStore(SessionStore):
     cut is repaired by the next one. `<path>/<project>/<session>.jsonl` is a main transcript; `<path>/<project>/<session>/` has the rest.
     What is no file, such as a pipe, is in no list.
 
-    Its methods raise `SessionFilesError` when a file cannot be used, `CLIConnectionError` when another process locks it for longer than
-    5 seconds, and `UsageError` for a part of a key that takes more than 240 bytes as a file name.
+    Its methods raise `SessionFilesError` when a file cannot be used, and `CLIConnectionError` when another process locks it for longer than
+    5 seconds. `UsageError` is for a part of a key that takes more than 240 bytes as a file name.
 
     Raises:
         ConfigurationError: `path` is no path.

@@ -45,10 +45,10 @@ MAX_BODY_BYTES = 32 * 2**20  # where the real Messages API answers 413
 class RecordedRequest(msgspec.Struct, kw_only=True):
     """One HTTP request that a fake API received, and how its answer ended.
 
-    `kind` says what the request was for: `conversation` (a model request that `script` answers), `side` (one of the CLI's own, with its
-    `purpose`), `count_tokens`, `models`, `probe` (is the server there?), `malformed` (a model request whose body is not valid), or `other`.
-    `prompt` is the text of the last user message that has text, `credential` says which header carried a key, and `outcome` how the answer
-    ended; `pending` until then.
+    `kind` says what the request was for. `conversation` is a model request that `script` answers, `side` one of the CLI's own, with its
+    `purpose`, and `malformed` one whose body is not valid. The others are `count_tokens`, `models`, `probe` (is the server there?) and
+    `other`. `prompt` is the text of the last user message that has text, `credential` says which header carried a key, and `outcome` how
+    the answer ended; `pending` until then.
     """
 
     method: str

@@ -1,8 +1,8 @@
 """The replies of `FakeMessagesAPI` and `FakeResponsesAPI`: one function for each kind, from plain text to a stream that is cut.
 
 A reply is a value. `times` says how many requests it answers. The default is 1 for content. It is `None`, all further requests, for
-failures (`error`, `sse_error`, `refusal`, `max_tokens`, `empty`), because the real CLI repeats a failed request (CLI 2.1.329: six
-requests after a 400, two after a 404, three after a 529, four after a mid-stream error), and a script need not count that.
+failures (`error`, `sse_error`, `refusal`, `max_tokens`, `empty`), because the real CLI repeats a failed request, and a script need not
+count that. CLI 2.1.329 sends six requests after a 400, two after a 404, three after a 529, and four after a mid-stream error.
 
 A reply says what the model says, and each API puts it into its own words. For `FakeResponsesAPI`, text is a message, a thought is the
 summary of a `reasoning` item, a tool call is a `function_call`, and `sse_error()` is `response.failed`. `exec_command()`, `apply_patch()`,

@@ -1,12 +1,15 @@
 """The steps of a `Scenario`, and `ScriptedTurn`, a list of them. Each is a frozen struct, and reaches the fake's process as JSON.
 
 Strings in `Emit.message`, `Text.text`, `Assistant`, `ToolUse`, `Result`, `Request.request` and `WriteFile` may contain placeholders:
-`{{session_id}}`, `{{uuid}}` (a new one each time), `{{user_uuid}}`, `{{user_uuids}}`, `{{prompt}}`, `{{excerpt}}` (the prompt, at
-most 200 characters), `{{text}}` (the last text sent), `{{pid}}`, `{{cwd}}`, `{{directory}}` (the private one of the fake), `{{model}}`,
-`{{version}}`, `{{timestamp}}`, `{{message_id}}`, `{{tool_use_id}}`, `{{result_index}}`, `{{open}}` (two opening braces), `{{hook.EVENT}}`
-(the first callback id the host registered for the event), and, inside the branches of a `Request`, `{{answer}}`. A path looks into a
-value, by keys and by the indexes of lists, which begin at 0: `{{answer.response.content.0.text}}`, `{{user_uuids.0}}`. A string that
-consists of one placeholder takes the type of its value.
+
+* `{{prompt}}`, `{{excerpt}}` (at most 200 characters of it), `{{text}}` (the last text sent), `{{user_uuid}}`, `{{user_uuids}}`
+* `{{session_id}}`, `{{message_id}}`, `{{tool_use_id}}`, `{{result_index}}`, `{{uuid}}` (a new one each time), `{{timestamp}}`
+* `{{model}}`, `{{version}}`, `{{pid}}`, `{{cwd}}`, `{{directory}}` (the private one of the fake)
+* `{{hook.EVENT}}` (the first callback id the host registered for the event), `{{open}}` (two opening braces)
+* `{{answer}}`, inside the branches of a `Request`
+
+A path looks into a value, by keys and by the indexes of lists, which begin at 0: `{{answer.response.content.0.text}}`,
+`{{user_uuids.0}}`. A string that consists of one placeholder takes the type of its value.
 
 An unknown placeholder is a `ConfigurationError` in the line that writes it. When a path leads nowhere, or a text becomes something else,
 the process ends with exit code 70, and its standard error names the step: `fake claude: turn 1 > step 2 of 3 (Text): …`.

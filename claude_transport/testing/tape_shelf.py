@@ -124,8 +124,8 @@ class TapeShelf:
     ) -> Path:
         """Return the path of an executable for any host, which replays the tape called `name`, or records it from the `claude` at `real`.
 
-        Each start of the executable has a tape of its own: `name.ndjson`, `name.2.ndjson`, … A host that deviates from its tape gets exit
-        code 2 and a diff on standard error, and the test fails with the same diff.
+        Each start of the executable has a tape of its own: `name.ndjson`, `name.2.ndjson` and so on. A host that deviates from its tape
+        gets exit code 2 and a diff on standard error, and the test fails with the same diff.
 
         Args:
             real: the `claude` to record; by default the one that `find_cli` finds. It is not looked for when the tape is replayed.

@@ -50,8 +50,8 @@ class MockTransport(ScriptBuilder, Transport):
     With a `MockScript` as `script`, it plays that, and no `responses`. `MockTransport.script().expect(type="user").reply({...})` makes a
     mock and its script at once.
 
-    With `strict`, more is an `ExpectationFailed`, in `write()` and in the reader: a prompt for which no responses are left; a call of a
-    hook that `initialize` did not register; an error as the answer to a question, unless the script expects it. The fixture
+    With `strict`, more is an `ExpectationFailed`, in `write()` and in the reader. It is a prompt for which no responses are left, or a call
+    of a hook that `initialize` did not register. An error as the answer to a question is one unless the script expects it. The fixture
     `mock_claude` makes strict mocks.
 
     Raises:
