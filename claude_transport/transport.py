@@ -193,7 +193,7 @@ class SessionTerms(msgspec.Struct, frozen=True, kw_only=True):
     storage: Storage | None = None
 
     def with_before_prompt(self, before_prompt: BeforePrompt) -> SessionTerms:
-        """Return these terms with `before_prompt`. One that is there already is called after it, with the line that it returns."""
+        """Return these terms with `before_prompt` added. A callback that is there already is called after it, with its result."""
         inner = self.before_prompt
         if inner is None:
             return msgspec.structs.replace(self, before_prompt=before_prompt)

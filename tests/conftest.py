@@ -66,7 +66,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave a test on one of the two event loops to the nightly run: which one, its name decides.
 
     That concerns end-to-end tests, unless they are marked `both_loops`, and tests marked `one_loop`, as all are that start the program
-    (tests/app/conftest.py). A proof of a row stays on both loops. What the loops do with the words of a CLI, other tests show on both.
+    (tests/app/conftest.py). A proof of a row stays on both loops. Tests without a CLI show on both loops what the library does with its
+    lines.
     """
     if "nightly" not in str(config.getoption("markexpr")):
         return
@@ -105,7 +106,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
     Thousands of collected tests are no garbage until the run ends, so what they consist of is taken out of every later collection.
     Without this, a test that collects garbage after each of its steps looks through all of them again, a third of a second each time.
-    (Hypothesis must be imported by now: it asks who refers to trio's random numbers, and of what is frozen that is not to be learned.)
+    (Hypothesis must be imported by now: it searches for references to trio's random numbers, and frozen objects are not searched.)
     """
     if session.config.getoption("markexpr") == "version_sensitive" and len(session.items) > MOST_ON_AN_OLD_CLI:
         pytest.exit(f"{len(session.items)} tests are marked version_sensitive; CI has room for {MOST_ON_AN_OLD_CLI}", returncode=1)

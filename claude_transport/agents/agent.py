@@ -132,7 +132,7 @@ class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HeldOptions:
-    """What a server makes of its clients' lines, so that its own options hold. This one changes nothing."""
+    """Changes the lines of clients so that the options of the server hold. This base class changes nothing."""
 
     def merged(self, lines: Sequence[bytes]) -> Sequence[bytes]:
         """Return `lines`, each a whole line without its newline, with changes where the options of the server concern them."""
@@ -147,16 +147,16 @@ class Agent(ABC):
     """
 
     name: ClassVar[str]
-    """What callers write: `claude-code`, `codex`."""
+    """The name that callers write, such as `claude-code` or `codex`."""
     title: ClassVar[str]
-    """What people read: `Claude Code`, `Codex`."""
+    """The name in messages for people, such as `Claude Code`."""
     program: ClassVar[str]
     """The name of its executable, for messages."""
     options_type: ClassVar[type[AgentOptions]]
     remedies: ClassVar[Mapping[type[BaseException], str]] = {}
-    """What a user of the program should do about an error of a call, where this agent answered."""
+    """What a user should do about an error of a call to this agent: a sentence for each class of errors."""
     chooses_in: ClassVar[str] = ""
-    """The end of the sentence that refuses the choices of a gateway's client: where the client may choose instead."""
+    """The end of the sentence that refuses the choices of a gateway's client. It says where the client may choose instead."""
 
     # Its lines
 

@@ -21,7 +21,7 @@ from claude_transport.launch.discovery import PATH_VARIABLE, find_cli, path_dire
 from claude_transport.testing.stand_in import VARIABLE, WORDS
 
 _MARKS: Final = (b"--as-claude", b"claude-transport replay", b"stand_in/tee.py", b"stand_in/player.py")
-"""What stands in a script that stands in for claude."""
+"""Texts by which a script is found to be a replacement of claude, and not claude itself."""
 _HEAD_BYTES: Final = 4096
 
 

@@ -49,11 +49,11 @@ _LINE_ONLY: Final = frozenset({UnknownMessage, DecodeFailure, OversizedMessage})
 
 _MOST_PER_BYTE: Final = 48
 _MOST_BESIDE: Final = 800
-"""No message costs more than this plus the above for each byte of its line."""
+"""The most that a message costs: `_MOST_BESIDE`, and `_MOST_PER_BYTE` for each byte of its line."""
 _MOST_PER_LETTER: Final = 3
-"""What a byte of a long text costs at most: once in the line, twice in the text."""
+"""The most that a byte of a long text costs: once in the line, twice in the text."""
 _LONG_LINE: Final = 64 * 2**10
-"""Bytes of a line from which on its texts are looked at."""
+"""Bytes of a line above which the lengths of its texts are counted, too."""
 
 _REMEMBERED_BYTES: Final = 1 << 20
 """Bytes of the last whole messages that are kept for `MissingResult.messages`, whether or not they are read."""
@@ -478,7 +478,7 @@ class MessageStorage:
 
 
 class AllMessages:
-    """An iteration over all messages. Dropping it ends it; what it has not taken waits for the next one."""
+    """An iteration over all messages. It ends when it is dropped, and the next iteration gets the messages that it has not taken."""
 
     def __init__(self, storage: MessageStorage, connection: Connection) -> None:
         self._storage = storage

@@ -195,9 +195,9 @@ class TurnRecord:
         self.claims: int = 0
         """Prompts of this program that are part of the turn."""
         self.has_begun: bool = False
-        """True from its first message on. Before that, Codex has named it, and refuses to interrupt it."""
+        """True from the first message of the turn on. Before that, Codex refuses to interrupt it."""
         self.unreachable: CodexTurnError | None = None
-        """What Codex said when it could not reach the API, and began to wait for it without an end. The turn is interrupted then."""
+        """The error with which Codex began to wait for the API without an end. The turn is interrupted then."""
         self._speeches: deque[_Speech] = deque(maxlen=MAX_KEPT)
         self._open: dict[str, _Speech] = {}
         self._characters = 0

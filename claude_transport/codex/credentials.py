@@ -79,7 +79,7 @@ def describe_codex_credentials(options: CodexOptions, inherited: Mapping[str, st
 
 
 def check_codex_payer(options: CodexOptions, inherited: Mapping[str, str]) -> CredentialReport | None:
-    """Check that the account that would pay is one that `options.billing` allows. Returns the report; None without a policy.
+    """Check that `options.billing` allows the account that would pay. Returns the report; None without a policy.
 
     `subscription` refuses a login with an API key. `subscription_strict` also refuses a model provider with a key of its own. `api_key`
     requires a key that `app-server` reads. Raises `ConfigurationError(option="billing")`.

@@ -1,7 +1,7 @@
 """What a failure of Codex means: the same error classes and codes as a failure of `claude`.
 
-`codexErrorInfo` decides: a text, or an object with one key and often an `httpStatusCode`. The words of the message decide only when it
-says `other`, or nothing; `codex exec` gives only words. The table of causes itself is in `protocol.diagnosis`.
+`codexErrorInfo` decides: a text, or an object with one key and often an `httpStatusCode`. The words of the message decide only when it is
+`other` or missing, as with `codex exec`. The table of causes itself is in `protocol.diagnosis`.
 """
 
 from __future__ import annotations
@@ -48,12 +48,14 @@ BY_NAME: Final[Mapping[str, ReportedFailure]] = {
     "unauthorized": _AUTH,
     "badRequest": _INVALID,
 }
-"""The texts that `codexErrorInfo` may be. `other`, `sandboxError` and the rest name no cause of their own."""
+"""The kinds of `codexErrorInfo` that are plain texts, and the failure that each stands for. `other`, `sandboxError` and the rest name no
+cause.
+"""
 
 BY_STATUS: Final = frozenset(
     {"httpConnectionFailed", "responseStreamConnectionFailed", "responseStreamDisconnected", "responseTooManyFailedAttempts"}
 )
-"""The objects that `codexErrorInfo` may be whose status, if there is one, says what happened. Without one the API was not reached."""
+"""Kinds of `codexErrorInfo` that may hold an HTTP status, which decides the error. Without a status, the API was not reached."""
 
 _KNOWN_STATUS: Final = frozenset({401, 402, 403, 404, 413, 429, 500, 502, 503, 504, 529})
 
@@ -131,7 +133,7 @@ def resets_at_of(limits: Any) -> dt.datetime | None:
 
 
 def names_windows(limits: Any) -> bool:
-    """Whether this update says something of a window. A sparse one leaves what was said before as it is."""
+    """Return True when this update of the limits names a window. Otherwise the windows of the update before stay valid."""
     return isinstance(limits, Mapping) and any(isinstance(limits.get(name), Mapping) for name in ("primary", "secondary"))
 
 

@@ -331,7 +331,7 @@ class ThreadGoalCleared(CodexNotification, frozen=True, kw_only=True):
 
 
 class ThreadReadStateChanged(CodexNotification, frozen=True, kw_only=True):
-    """What of a thread has not been read yet, as `read_state`."""
+    """The unread part of a thread changed; `read_state` describes it."""
 
     method: ClassVar[str] = "thread/readState/changed"
     read_state: Any = None

@@ -95,7 +95,7 @@ class CodexOptions(AgentOptions, frozen=True, kw_only=True, repr_omit_defaults=T
 
     @property
     def thread_fields(self) -> dict[str, str]:
-        """What of these options the requests that open a thread have to say, because the configuration may not (Codex 0.169.0)."""
+        """Options that have to be fields of the requests that open a thread, because the configuration refuses them (Codex 0.169.0)."""
         return {"approvalPolicy": "untrusted"} if self.approval_policy == "untrusted" else {}
 
     def replace(self, **changes: Any) -> CodexOptions:

@@ -23,7 +23,7 @@ _KEPT_BYTES: Final = 2**20
 
 _BESIDE: Final = 600
 _PER_BYTE: Final = 4
-"""What a message takes in memory, in bytes: this much beside its line, and for each byte of it."""
+"""Bytes of memory for a message: `_BESIDE`, and `_PER_BYTE` for each byte of its line."""
 
 
 def turn_of(message: CodexNotification) -> str:
@@ -71,7 +71,7 @@ class MessageRouter:
         self.dropped: int = 0
 
     def open(self) -> CodexMailbox:
-        """Return a new mailbox. What waits in it counts while it is held."""
+        """Return a new mailbox. Its waiting messages count as long as it is referred to."""
         box = CodexMailbox()
         self._boxes.add(box)
         return box

@@ -660,7 +660,7 @@ class _Connection:
             raise await self._why(exc) from exc
 
     async def _why(self, error: ClaudeTransportError) -> ClaudeTransportError:
-        """Return the error that says how the process ended, when that is known, in place of one that says that it has."""
+        """Return a better error than `error`, which only says that the process has ended: one that says how, if that is known."""
         if self._closing is not None:
             return TransportClosed("the session is closed")
         with anyio.move_on_after(_LAST_WORDS):

@@ -61,7 +61,7 @@ class CodexTurnEnd(ResultMessage, frozen=True, kw_only=True):
 
 
 class RunningTurn(msgspec.Struct, kw_only=True):
-    """A turn. `prompts` are those that it answers, the one that began it first. `model` is that of its thread, if it is known.
+    """A turn. `prompts` are the prompts that it answers; the first one began it. `model` is that of its thread, if it is known.
 
     `tokens` and `requests` count what it has used so far: the tokens, and the answers of the API. `spoke` is True once the model has begun
     to speak, and `text` is its last whole message. `unreachable` is what Codex said when it could not reach the API; the host ends the turn

@@ -1,4 +1,4 @@
-"""What the API path must know about a model, and the CLI knows by itself: full name, longest answer, price. And whose model a name is.
+"""Facts about models that the API path needs: full name, longest answer, price. And which provider's model a name is.
 
 Each row was measured: what CLI 2.1.329 sent to a loopback API for that name, and what it charged for a thousand tokens of each kind
 (`costBasis: "list"`). An end-to-end test repeats the measurement, and fails when a new CLI differs. A model that is not in the table is

@@ -63,7 +63,7 @@ NO_PATH: Final[Mapping[TransportChoice, str]] = {
         "Set ANTHROPIC_API_KEY, or install Claude Code and choose the CLI."
     ),
 }
-"""What is said where no path is open: what would help the choice."""
+"""The error for each choice without an open path: what is missing, and what to do."""
 
 
 NO_AGENT: Final = (

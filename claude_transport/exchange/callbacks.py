@@ -52,7 +52,7 @@ class CallbackFailures:
         """Answers that came too late: the CLI had withdrawn the question, or the question was already answered."""
 
     def note(self, name: str, error: BaseException | None = None, *, what: str = "") -> None:
-        """Count a failure of the callback `name`. Log `error`, which it raised; without one, log the description `what`."""
+        """Count a failure of the callback `name`. Log the `error` that it raised, or the description `what` when it raised none."""
         self.failed += 1
         tell_watchers(name, error, what=what)
         if error is None:

@@ -89,7 +89,7 @@ class PassingLines:
         self._on_failure = on_failure
         self._lines: deque[Delivery] | tuple[()] = ()  # made for lines that pass: most of the time there are none
         self.size: int = 0
-        """Of the lines that are not written yet, as `Delivery.size` counts it."""
+        """Bytes of the lines that are not written yet, as `Delivery.size` counts them."""
         self._is_running = False
         self._arrival = Wakeup()
 

@@ -102,7 +102,9 @@ class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prove(token: str, message: str) -> str:
-    """Return what only one with `token` can say about `message`. Workers know the SHA-256 of the token, which is the key."""
+    """Return a signature of `message`, as hexadecimal text: a proof that its sender knows `token`. The key is the token's SHA-256, which
+    workers know.
+    """
     return prove_with(hashlib.sha256(token.encode()).digest(), message)
 
 

@@ -96,7 +96,7 @@ _CRUMB_BYTES = 1024
 """Pieces smaller than this are joined: an object of its own could cost many times their size."""
 
 _CODE = re.compile(r"[a-z][a-z_]{0,39}")
-"""What a server's own code must look like to become part of an error's `code`."""
+"""The form of a server's own code that becomes part of an error's `code`."""
 
 _CUTS = (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError, ConnectionLost)
 """Errors that end a connection without a violation of the protocol."""

@@ -324,7 +324,7 @@ class Retirement(StrEnum):
     MEMORY = "memory"
     """Its process holds more than `max_rss_bytes`."""
     SURPLUS = "surplus"
-    """There were more than `warm`, and it was idle for `idle_ttl` seconds."""
+    """The pool had more than `warm` sessions, and this one was idle for `idle_ttl` seconds."""
     CLOSING = "closing"
     """The pool was closed."""
 
@@ -337,8 +337,10 @@ class PoolSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     * Sessions now: `idle` (ready), `starting`, `in_use` (handed out and not given back), `ending` (being closed).
     * `waiting`: calls of `acquire()` that wait for a session.
-    * Sessions since the pool was made: `started`, `failed_starts`, `handed_out`; of these, `handed_out_warm` were ready when they were
-      asked for. Of those with a `cwd` or `model` of their own, `aimed` went there, and in place of `restarted` a new process was started.
+    * Sessions since the pool was made: `started`, `failed_starts`, `handed_out`. `handed_out_warm` of them were ready when they were
+      asked for.
+    * For calls with a `cwd` or `model` of their own: `aimed` warm sessions were moved there, and `restarted` ones were replaced by a new
+      process.
     * `retired`: how many sessions were ended since then, by reason (`Retirement`).
     """
 

@@ -587,7 +587,7 @@ class Prompts:
         return (uuid,), []
 
     def answered(self, message: ResultMessage) -> tuple[tuple[str, ...], list[Settle]]:
-        """Process a result. Returns the prompts that it answers, the main one first, and the prompts that it settles."""
+        """Process a result. Returns the answered prompts, the main one first, and the steps that settle prompts."""
         answered = self._answered_by(message)
         mistaken = self.current if not answered else ()
         self._last_result = message

@@ -23,10 +23,10 @@ FRAGMENT_FIELDS: Final = ("text", "thinking", "partial_json", "signature", "delt
 _CLAUDE: Final = b'"content_block_delta"'
 _CODEX: Final = b'elta"'
 _ENDS: Final = (b'"content_block_stop"', b'"assistant"', b'"result"', b'"item/completed"', b'"turn/completed"')
-"""One of them stands in each line after which no word of a text goes on."""
+"""A line that contains one of them ends a text: no word goes on after it."""
 
 _BEGINS: Final = (b'"content_block_start"', b'"message_start"', b'"item/started"')
-"""One of them stands in each line with which a text begins."""
+"""A line that contains one of them begins a text."""
 
 _CONTEXT_CHARS: Final = 512
 """Characters before a fragment that may tell what it is, such as `password: `."""
@@ -34,7 +34,7 @@ _CONTEXT_CHARS: Final = 512
 _KEY_BEGIN: Final = "-----BEGIN "
 _KEY_NAME: Final = re.compile(r"[A-Z ]{0,60}-{0,5}")
 _MOST_CONTEXT_CHARS: Final = 16 * 2**10
-"""The same where a private key may have begun."""
+"""Characters of context where a private key may have begun."""
 
 _MOST_HELD: Final = 64 * 2**10
 """Bytes of lines that wait for the end of a word. Then they are released as they are."""

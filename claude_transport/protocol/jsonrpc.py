@@ -196,7 +196,7 @@ class JSONRPC:
     # What the peer says
 
     def receive(self, line: bytes) -> Event | None:
-        """Take one line of the peer. Returns what it means for this end; None when it means nothing, which is counted.
+        """Take one line of the peer. Returns the event for this end, or None for a line without a meaning, which is counted.
 
         Raises:
             CLIJSONDecodeError, LineTooLong: only when `strict`: the line holds no JSON object.

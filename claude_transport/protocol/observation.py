@@ -157,7 +157,9 @@ def _parts(data: bytes) -> Iterator[bytes]:
 
 
 class _Made:
-    """What was made of blocks for observers: the newest of it, in at most `max_bytes`, or else the last one only. Threads may read it."""
+    """Keeps blocks in the forms that observers get: the newest ones, in at most `max_bytes`, and always the last one. Threads may read
+    it.
+    """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes

@@ -31,7 +31,7 @@ logger: logging.Logger = logger_for(__name__)
 
 _BACKLOG: Final = 512
 _CLOSED: Final = frozenset({errno.EBADF, errno.ENOTSOCK})
-"""What `accept()` says of a closed socket: elsewhere, and on Windows."""
+"""Error numbers of `accept()` on a closed socket, of POSIX and of Windows."""
 
 _PAUSE: Final = 0.1
 """Seconds until the next attempt after accept() failed, for example without a free file descriptor. Connections that end may free one."""

@@ -48,7 +48,7 @@ logger: logging.Logger = logger_for(__name__)
 
 _LINES: Final = ".jsonl"
 _OWN: Final = (_LINES, ".summary", ".new", ".claim", ".lock")
-"""How the names of the store's own files end. A session whose id ends so is written differently, because it has a folder of its name."""
+"""Endings of the store's own files. A session whose id has such an ending gets another name for its folder."""
 
 _LONGEST_NAME: Final = 240
 """Bytes of a file's name; file systems allow 255, and the name of a file while it is written is a little longer."""

@@ -45,7 +45,7 @@ class SessionMessage:
     parent_tool_use_id: str | None = None
     """For a subagent: the id of the tool call that started it, where that is known."""
     parent_agent_id: str | None = None
-    """For a subagent that another one started: the id of that one."""
+    """For a subagent of a subagent: the id of the subagent that started it."""
 
 
 class Line(NamedTuple):

@@ -1,4 +1,4 @@
-"""What some byte streams and their openers can do beside anyio's interface. One that can do it says so by being of such a class.
+"""Abilities of byte streams and openers beyond anyio's interface. A stream declares one by inheriting from its class.
 
 `StreamTransport` asks for these classes. A stream of somebody else that has a method of the same name is not asked.
 """

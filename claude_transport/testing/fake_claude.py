@@ -76,8 +76,8 @@ class FakeClaude(FakeProgram):
         record_env: names of environment variables whose values `calls()` shows; of the others it shows only the names.
         python: the Python interpreter that runs the program.
         strict: a run that is wrong writes why to standard error, and ends with exit code 71. Wrong are a prompt that no turn was written
-        for, and a hook that the scenario calls and the host has not registered. So is an error as the answer to a question for which the
-        scenario has no steps. The fixture `fake_claude` sets it.
+            for, and a hook that the scenario calls and the host has not registered. So is an error as the answer to a question for which
+            the scenario has no steps. The fixture `fake_claude` sets it.
 
     Raises:
         ConfigurationError: `scenario` is not a `Scenario`, or not a list of them.

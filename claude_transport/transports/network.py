@@ -126,8 +126,8 @@ class NetworkTransport(StreamTransport, at_once=True):
     def attach(self, client: Client) -> SessionTerms:
         """Note which questions of the CLI `client`, the layer above, answers, and its trace. Returns `SessionTerms`.
 
-        The next `connect()` tells the gateway, which starts its CLI so that it asks `client`, and with that trace. A plain server learns
-        only the answers, together with the token or the options, and nothing when there is neither.
+        The next `connect()` tells the gateway both. The gateway then starts a CLI that asks `client`, and that continues its trace. A plain
+        server learns only which questions are answered, and only if a token or options are sent.
         """
         if self._link is not None:
             self._link.set_option("answers", sorted(client.answers))

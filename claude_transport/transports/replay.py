@@ -32,7 +32,7 @@ class ReplayTransport(Transport):
 
     Args:
         match: what must be the same as on the tape, besides the kinds of the lines. Any of `prompt`, `options` (the `initialize` request),
-        `requests` (the fields of other control requests) and `answers` (to permissions, hooks and tools). Ids, folders and secrets may
+            `requests` (the fields of other control requests) and `answers` (to permissions, hooks and tools). Ids, folders and secrets may
             differ.
         speed: 0 plays as fast as your program allows, 1 in the recorded time, 2 in half of it.
         sleep: waits the given seconds, when `speed` is not 0.

@@ -126,10 +126,10 @@ class StreamTransport(Transport):
     )
 
     acts_at_once: ClassVar[bool] = True
-    """Whether the work of this class may be done without its methods, where nothing has to be waited for. `attach()` offers that then."""
+    """True when the transport may write, end its input and close without calling the methods of this class. `attach()` then offers it."""
 
     looks_at_lines: ClassVar[bool] = False
-    """Whether this class changes `_accept()`, so that each line that was read must go through it."""
+    """True for a class that changes `_accept()`: each line must go through that method."""
 
     def __init_subclass__(cls, *, at_once: bool = False, **arguments: Any) -> None:
         """Declare a subclass: `class Mine(StreamTransport, at_once=True)`.

@@ -255,8 +255,8 @@ class WireCheck:
         return tuple([_finding(direction, message, difference, count) for (direction, message, difference), count in found])
 
     def add(self, direction: WireDirection, line: bytes) -> tuple[WireFinding, ...]:
-        """Compare one line, and return what differs in it. `direction` is `in` for a line of the host and `out` for one of the CLI. Blank
-        lines do not count.
+        """Compare one line with the schema, and return the differences. `direction` is `in` for a line of the host and `out` for one of the
+        CLI. Blank lines do not count.
         """
         if not line.strip():
             return ()

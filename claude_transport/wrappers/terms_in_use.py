@@ -103,7 +103,7 @@ class TermsInUse:
 
 
 async def close_unconnected(transport: TransportLike) -> None:
-    """Close a transport that could not be connected. A cancellation waits for that, so that nothing of it stays behind."""
+    """Close a transport that could not be connected. A cancellation waits until it is closed, so that no process stays behind."""
     with anyio.move_on_after(_MOST_CLOSING, shield=True):
         try:
             await transport.close()

@@ -90,7 +90,7 @@ AT_WORK: dict[str, Any] = {
 }
 # What waits in real time by default, and is told not to.
 WAITING: dict[str, dict[str, Any]] = {"RetryingTransport": {"sleep": no_time}}
-# Who may say instead that nobody can know what became of a write: that is what it is there for.
+# Wrappers whose `write()` may raise OutcomeUncertain instead of the error of the transport: that is their purpose.
 MAY_BE_UNCERTAIN = {"RetryingTransport"}
 
 WRAPPERS: dict[str, Wrap] = {

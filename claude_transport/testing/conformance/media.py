@@ -65,10 +65,10 @@ loop has buffers of its own for each pipe.
 """
 
 _SOCKET_ABSORBS: Final = 12 * 2**20
-"""The same for TCP on loopback, which holds up to 4 MiB of sent and 6 MiB of received bytes (defaults of Linux)."""
+"""`_ABSORBS` for TCP on loopback, which holds up to 4 MiB of sent and 6 MiB of received bytes (defaults of Linux)."""
 
 _SSH_ABSORBS: Final = 16 * 2**20
-"""The same for ssh, whose window alone is 2 MiB, with sockets and pipes on both sides of it."""
+"""`_ABSORBS` for ssh, whose window alone is 2 MiB, with sockets and pipes on both sides of it."""
 
 _GATEWAY_LIMIT: Final = _ABSORBS + 2**17
 """Bytes of a line that the gateway accepts: above the lines that the clauses write, below those that must not fit anywhere."""
@@ -77,7 +77,7 @@ _CLOSE_TIMEOUT: Final = 1.0 if os.name == "posix" else 3.0
 """Seconds that a process gets which does not exit by itself. One that does exits within milliseconds."""
 
 _SSH_CLOSE_TIMEOUT: Final = 2.0
-"""The same behind ssh."""
+"""`_CLOSE_TIMEOUT` for a process behind ssh."""
 
 _SOCKET_CLOSE_TIMEOUT: Final = 0.5
 """Seconds that closing a stream may take when the peer does not answer."""

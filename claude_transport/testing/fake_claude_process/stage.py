@@ -329,7 +329,7 @@ class Stage:
 
     @property
     def place(self) -> str:
-        """The step that is played, and those that it is inside of."""
+        """The step that is being played, behind the steps that contain it."""
         return " > ".join(self.path) or "the scenario"
 
     def at(self, waits_for: str = "") -> None:

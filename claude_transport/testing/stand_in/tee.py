@@ -28,10 +28,10 @@ MARK = "CLAUDE_TRANSPORT_CHILD"
 """The variable by which everything is found that a claude has started (see `streams.guard`). A host of this library has set it already."""
 
 DONE = b"\0"
-"""What the recorder says at the end, when it was not killed before."""
+"""The last byte of the recorder. It is missing when the recorder was killed."""
 
 INCOMPLETE = ".incomplete"
-"""What the name of the file beside a tape that is not complete has at its end."""
+"""The ending of the file that marks a tape as incomplete."""
 
 _READ_BYTES = 2**18
 _AT_ONCE = 64  # copies in one write
