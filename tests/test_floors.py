@@ -123,9 +123,7 @@ MAX_FUNCTION_LINES = 50  # without the docstring: explaining a contract must nev
 SINGLE_IMPORTERS: Mapping[str, str] = {
     "bridge.stdio": "The CLI's end of the bridge: it runs in another process and must not import the host's end.",
     "client.compatibility": "What older versions of the CLI cannot do; it changes with those versions.",
-    "codex.fields": "What a server changes in the lines of its clients; it changes with the protocol of Codex.",
     "codex.post": "What waits for its readers, and its bound; it changes with how memory is counted.",
-    "completion.api_path": "The path that imports `anthropic`, which the CLI path never loads.",
     "codex.translation": "Pure; it changes with the messages of the two agents, and `codex_path` with the session.",
     "fleet.hosted": "One session, from claim to end; it changes with the ends of a session, the worker with placement.",
     "gateway.pace": "How often clients may connect; the door changes with tokens and limits.",
@@ -148,14 +146,11 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "testing.conformance.checks.writing": "The clauses on one topic; the list of clauses imports each topic.",
     "testing.conformance.declared": "A transport with all terms, and a claude that holds prompts back: what the clauses wrap.",
     "testing.conformance.link_peer": "The other end of a link, as a test plays it.",
-    "testing.conformance.media": "Public: tests import the library's own media from it.",
-    "testing.conformance.pytest_adapter": "Public: tests import it to make a pytest test of each clause.",
     "testing.conformance.socket_peer": "The other end of a socket, with its certificates.",
     "testing.conformance.sshd": "Starts a real ssh server for one medium.",
     "testing.fake_claude_process.control": "Answers to control requests; it changes with the control protocol.",
     "testing.fake_claude_process.tools": "A tool call, with its hooks and permission; it changes with them, and not with the other steps.",
     "testing.fake_codex_process.turns": "How steps are played; it changes with the steps.",
-    "codex.metrics": "What lines of Codex count for, loaded only for them.",
     "wrappers.own_lines": "What a wrapper says by itself, which the bases of wrappers only offer; they are long enough.",
 }
 # A function that is longer, and the sentence that justifies it. An entry that is no longer needed fails the test.

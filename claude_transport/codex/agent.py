@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from claude_transport.agents.agent import Agent, AskedCall, Attempt, CallPlan, HeldOptions, StartContext
 from claude_transport.codex.argv import build_codex_argv
@@ -16,8 +16,6 @@ from claude_transport.codex.credentials import check_codex_payer
 from claude_transport.codex.discovery import find_codex
 from claude_transport.codex.environ import CODEX_RULES, build_codex_environment
 from claude_transport.codex.features import CODEX_RANGE
-from claude_transport.codex.fields import CodexFields
-from claude_transport.codex.metrics import CodexReader
 from claude_transport.codex.options import CodexOptions, check_options
 from claude_transport.codex.turns import CodexTurns
 from claude_transport.errors import AuthFailed, BillingFailed, ConnectTimeout
@@ -29,6 +27,9 @@ from claude_transport.launch.payloads import Delivery
 from claude_transport.launch.supervisor import RemoteEnvironment
 from claude_transport.protocol.dialect import Dialect, TurnTracker, dialect_of
 from claude_transport.transport import SessionTerms
+
+if TYPE_CHECKING:
+    from claude_transport.codex.metrics import CodexReader
 
 
 class Codex(Agent):
@@ -55,6 +56,8 @@ class Codex(Agent):
 
     def metrics_reader(self) -> CodexReader:
         """Read turns, tokens and results."""
+        from claude_transport.codex.metrics import CodexReader  # only what counts needs it
+
         return CodexReader()
 
     def spans(self, tracer: Any, *, content: Any) -> Any:
@@ -94,6 +97,8 @@ class Codex(Agent):
 
     def hold(self, options: CodexOptions, terms: SessionTerms) -> HeldOptions:
         """Set the sandbox and the approvals in every request that opens a thread."""
+        from claude_transport.codex.fields import CodexFields  # only a server needs it
+
         limits = {"sandbox": options.sandbox, "approvalPolicy": options.approval_policy}
         return CodexFields({**terms.thread, **{name: value for name, value in limits.items() if isinstance(value, str)}})
 

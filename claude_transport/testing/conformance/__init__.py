@@ -24,4 +24,5 @@ __getattr__, __dir__, __all__ = lazy_names(
         "testing.conformance.run": "BACKENDS Report Row run_clause run_conformance",
         "testing.conformance.subject": "Peer Play Reason Subject",
     },
+    modules=("media", "pytest_adapter"),
 )

@@ -1,5 +1,7 @@
 # Written by docs/generate_names.py from the table in __init__.py: do not edit.
 
+from claude_transport.testing.conformance import media as media
+from claude_transport.testing.conformance import pytest_adapter as pytest_adapter
 from claude_transport.testing.conformance.bench import Bench as Bench
 from claude_transport.testing.conformance.bench import Violation as Violation
 from claude_transport.testing.conformance.clause import Clause as Clause
