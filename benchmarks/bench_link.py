@@ -20,7 +20,7 @@ import anyio
 from anyio.abc import ByteStream, SocketAttribute
 
 from claude_transport import NetworkTransport
-from claude_transport.testing.conformance.link_peer import LinkPeer
+from claude_transport.testing.conformance.socket_peer import LinkPeer
 
 BATCH = 248
 """Lines in one write: as many small messages as 64 KiB hold."""

@@ -1,8 +1,7 @@
 """One call: `complete()` and `stream()`, and the attempts behind them.
 
 `Call` makes one call: it chooses the path, makes attempts, waits between them, and builds the `Completion`. `CLIPath` is one attempt
-through a `claude` process; `APIPath` in `api_path` is one through the Messages API, `CodexPath` in `codex_path` one through a `codex`
-process. `request` checks the arguments, `classification` turns
+through a `claude` process; `APIPath` in `api_path` is one through the Messages API. `request` checks the arguments, `classification` turns
 failures into errors, and `assembly` turns messages into text and counts.
 """
 

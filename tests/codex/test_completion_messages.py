@@ -10,9 +10,9 @@ import pytest
 from codex_recordings import lines_of
 
 import claude_transport as ct
+from claude_transport.codex.calling import CodexTranslation
 from claude_transport.codex.conversation import CodexConversation, CodexTurnResult
 from claude_transport.codex.messages import CodexNotification, TurnStarted, decode_message
-from claude_transport.codex.translation import CodexTranslation
 from claude_transport.completion.assembly import TextFlow, assemble, may_have_side_effects
 from claude_transport.protocol.messages import APIRetryMessage, InitMessage
 

@@ -7,7 +7,7 @@ import sys
 import anyio
 from anyio.abc import SocketAttribute
 
-from claude_transport.testing.conformance.link_peer import LinkPeer
+from claude_transport.testing.conformance.socket_peer import LinkPeer
 
 
 async def main(host: str) -> None:

@@ -29,7 +29,7 @@ from claude_transport.errors import (
 from claude_transport.link.carrier import DEFAULT_LINK_BACKOFF, LinkConnectable
 from claude_transport.link.machine import Refusal
 from claude_transport.streams.memory import MemoryConnectable
-from claude_transport.testing.conformance.link_peer import LinkPeer
+from claude_transport.testing.conformance.socket_peer import LinkPeer
 from claude_transport.transport import Transport
 from claude_transport.transports.stream import StreamTransport
 

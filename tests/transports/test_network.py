@@ -33,8 +33,7 @@ from claude_transport.streams.compression import CompressedStream, accept_compre
 from claude_transport.streams.sockets import SocketStream
 from claude_transport.streams.tls import TLSStream
 from claude_transport.streams.websocket import HandshakeRequest, accept_websocket
-from claude_transport.testing.conformance.link_peer import LinkPeer
-from claude_transport.testing.conformance.socket_peer import Certificates, certificates
+from claude_transport.testing.conformance.socket_peer import Certificates, LinkPeer, certificates
 from claude_transport.transport import Client, Transport
 from claude_transport.wrappers.retrying import RetryingTransport
 

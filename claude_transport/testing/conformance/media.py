@@ -1,7 +1,7 @@
 """The library's own media for the conformance kit: mock, memory, a child process, sockets, WebSocket, ssh, a link, a gateway, wrappers.
 
-Owns how each subject is made, and which clauses its medium cannot express. The other ends are in `memory_peer`, `socket_peer` and
-`link_peer`; the base classes of media, and what users pass instead of one, are in `medium`.
+Owns how each subject is made, and which clauses its medium cannot express. The other ends are in `memory_peer` and
+`socket_peer`; the base classes of media, and what users pass instead of one, are in `medium`.
 """
 
 from __future__ import annotations
@@ -33,10 +33,9 @@ from claude_transport.serving.door import GatewayLimits
 from claude_transport.streams.memory import MemoryConnectable, MemoryStream, memory_stream_pair
 from claude_transport.testing.conformance.bench import wire
 from claude_transport.testing.conformance.clauses import CLAUSES
-from claude_transport.testing.conformance.link_peer import LinkPeer
 from claude_transport.testing.conformance.medium import LiveMedium, Medium, Wrapped
 from claude_transport.testing.conformance.memory_peer import MemoryPeer
-from claude_transport.testing.conformance.socket_peer import RelayPeer, SocketPeer, WebSocketPeer, certificates
+from claude_transport.testing.conformance.socket_peer import LinkPeer, RelayPeer, SocketPeer, WebSocketPeer, certificates
 from claude_transport.testing.conformance.sshd import missing_for_sshd, shared_sshd
 from claude_transport.testing.conformance.subject import Inexpressible, Peer, Play, Reason, Subject
 from claude_transport.transport import Transport
