@@ -15,7 +15,6 @@ from claude_transport import jsonrpc as jsonrpc
 from claude_transport import launch as launch
 from claude_transport import messages as messages
 from claude_transport import observing as observing
-from claude_transport import one_shot as one_shot
 from claude_transport import pool as pool
 from claude_transport import testing as testing
 from claude_transport import transports as transports
@@ -31,6 +30,7 @@ from claude_transport.client.storage import Turn as Turn
 from claude_transport.completion.call import complete as complete
 from claude_transport.completion.call import stream as stream
 from claude_transport.completion.completion import Completion as Completion
+from claude_transport.completion.one_shot import query as query
 from claude_transport.completion.readiness import PreflightReport as PreflightReport
 from claude_transport.completion.readiness import preflight as preflight
 from claude_transport.completion.resolution import Resolution as Resolution
@@ -80,7 +80,6 @@ from claude_transport.launch.options import BillingPolicy as BillingPolicy
 from claude_transport.launch.options import ClaudeOptions as ClaudeOptions
 from claude_transport.launch.rules import split_rules as split_rules
 from claude_transport.observing.observers import observe as observe
-from claude_transport.one_shot import query as query
 from claude_transport.pool.pool import SessionPool as SessionPool
 from claude_transport.protocol.blocks import TextBlock as TextBlock
 from claude_transport.protocol.blocks import ThinkingBlock as ThinkingBlock

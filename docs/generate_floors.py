@@ -27,7 +27,6 @@ WORDS: Mapping[str, str] = {
     "fleet": "many machines",
     "gateway": "far clients",
     "interop": "the official SDK",
-    "one_shot": "query()",
     "pool": "warm sessions",
     "testing": "tests of others",
     "inspection": "what a tape says",
@@ -38,7 +37,6 @@ WORDS: Mapping[str, str] = {
     "codex.session": "threads and turns",
     "codex.agent": "as an agent, whole",
     "agents": "who can be run",
-    "plugins": "of others",
     "codex": "its messages and options",
     "transports": "lines over bytes",
     "wrappers": "a Transport around a Transport",
@@ -61,7 +59,6 @@ WORDS: Mapping[str, str] = {
     "errors": "one tree: whose fault, and would trying again help",
     "loggers": "silent until configured",
     "lazy": "names, loaded late",
-    "session_store": "what a store must do",
 }
 
 STYLE = """\

@@ -254,7 +254,8 @@ def test_every_stub_belongs_to_a_table_of_names() -> None:
 
 def test_query_is_the_function_also_when_the_subpackage_of_that_name_is_imported(tmp_path: Path) -> None:
     code = (
-        "import claude_transport.client.storage; from claude_transport import query; assert query.__module__ == 'claude_transport.one_shot'"
+        "import claude_transport.client.storage; from claude_transport import query; "
+        "assert query.__module__ == 'claude_transport.completion.one_shot'"
     )
     assert "claude_transport" in loaded_by(code, tmp_path)
 

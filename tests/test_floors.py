@@ -23,11 +23,9 @@ FLOORS = {
     "lazy": 0,
     "loggers": 0,
     "platform": 0,
-    "session_store": 0,
     "text": 0,
     "backoff": 1,
     "loops": 1,
-    "plugins": 1,
     "protocol": 1,
     "launch": 1,
     "redis": 1,
@@ -54,7 +52,6 @@ FLOORS = {
     "completion": 6,
     "gateway": 6,
     "interop": 6,
-    "one_shot": 6,  # `query()` builds the default SubprocessTransport, which the package `client` must never see
     "pool": 6,
     "fleet": 7,
     "codex.agent": 7,
@@ -82,7 +79,7 @@ EVENT_LOOPS = frozenset({"anyio", "asyncio", "curio", "sniffio", "trio", "uvloop
 FORBIDDEN_UNITS: Mapping[str, tuple[frozenset[str], str]] = {
     "protocol": (frozenset({"launch"}), "the wire does not know how a program is started"),
     "launch": (frozenset({"protocol"}), "starting a program does not know what is said to it"),
-    "client": (frozenset({"transports"}), "a Query runs over any Transport; the default one is chosen in one_shot"),
+    "client": (frozenset({"transports"}), "a Query runs over any Transport; the default one is chosen in completion/one_shot.py"),
     "wrappers": (frozenset({"transports", "streams", "launch"}), "a wrapper wraps any Transport and may know none of them"),
 }
 NO_WORLD = EVENT_LOOPS | {"multiprocessing", "select", "selectors", "signal", "socket", "ssl", "subprocess", "threading", "time"}
@@ -117,6 +114,7 @@ FORBIDDEN_NAMES = frozenset({"utils", "util", "helpers", "helper", "common", "ty
 # What an installation starts without an import from another module: the console script and the pytest plugin.
 ENTRY_POINTS = frozenset({f"{PACKAGE}.app.main", f"{PACKAGE}.testing.plugin"})
 
+MAX_ROOT_MODULES = 9  # beside `__init__` and `__main__`: a module that belongs to a room is in it
 MAX_FUNCTION_LINES = 50  # without the docstring: explaining a contract must never be a reason to cut it short
 # Modules with one importer or none, and why each is a module all the same. An entry that is no longer needed fails the test. Left out is
 # what the test can see: modules that are public behind a door, loaded only when they are needed, or run in a process of their own.
@@ -370,6 +368,13 @@ def faults_of_classes(house: Mapping[str, Module], justified: Mapping[str, str])
         yield f"`{name}` is the name of one class: remove it from SHARED_CLASS_NAMES"
 
 
+def faults_of_root(house: Mapping[str, Module]) -> Iterator[str]:
+    """A sentence when too many modules stand beside the rooms."""
+    loose = [module.path.stem for name, module in house.items() if name.count(".") == 1 and not module.is_package]
+    if len(named := sorted({*loose} - {"__main__"})) > MAX_ROOT_MODULES:
+        yield f"{len(named)} modules are in no room, more than {MAX_ROOT_MODULES}: {', '.join(named)}"
+
+
 def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     """Lines from `def` to the end, without the docstring."""
     docstring = function.body[0] if ast.get_docstring(function) is not None else None
@@ -568,6 +573,10 @@ def test_a_class_name_is_the_name_of_one_thing(house: dict[str, Module]) -> None
     assert report(faults_of_classes(house, SHARED_CLASS_NAMES)) == ""
 
 
+def test_few_modules_are_in_no_room(house: dict[str, Module]) -> None:
+    assert report(faults_of_root(house)) == ""
+
+
 def test_no_two_test_modules_share_a_name() -> None:
     # pytest imports them by their bare names: of two, the second cannot be collected, and only a run of everything shows it
     names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
@@ -721,6 +730,13 @@ def test_a_shared_class_name_needs_a_sentence_and_a_sentence_needs_a_shared_clas
     assert [*faults_of_classes(house, {"Turn": "there are two agents"})] == []
     assert [("Turn" in fault, "client.query:1" in fault) for fault in faults_of_classes(house, {})] == [(True, True)]
     assert len([*faults_of_classes(house, {"Turn": "there are two agents", "Query": "gone"})]) == 1
+
+
+def test_too_many_modules_beside_the_rooms_are_named(tmp_path: Path) -> None:
+    files = {"__main__.py": "", "client/query.py": "", **{f"m{number}.py": "" for number in range(MAX_ROOT_MODULES)}}
+    assert [*faults_of_root(build_house(tmp_path, files))] == []
+    (fault,) = faults_of_root(build_house(tmp_path, {"loose.py": ""}))
+    assert fault.startswith("10 modules are in no room, more than 9: loose, m0, ")
 
 
 def test_excess_length_needs_a_sentence_and_a_sentence_needs_excess_length(tmp_path: Path) -> None:

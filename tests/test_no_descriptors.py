@@ -148,6 +148,6 @@ print(said, ct.query, ct.NetworkTransport.__name__)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     reason = "Too many open files; import it earlier, while file descriptors are free"
-    for module in ("claude_transport.one_shot", "claude_transport.transports.network"):
+    for module in ("claude_transport.completion.one_shot", "claude_transport.transports.network"):
         assert f"('cannot import {module}: {reason}', 'connect.failed', True, 24)" in done.stdout
     assert done.stdout.endswith(" NetworkTransport\n")

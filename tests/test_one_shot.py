@@ -32,8 +32,8 @@ from claude_transport import (
     SubprocessTransport,
     query,
 )
+from claude_transport.completion.one_shot import OneShot
 from claude_transport.errors import UsageError
-from claude_transport.one_shot import OneShot
 from claude_transport.testing import Answer, FakeClaude, Scenario, ScriptedTurn, steps
 
 LONG_GRACE = 3.0  # seconds; 0.3 were measured

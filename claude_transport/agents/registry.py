@@ -8,7 +8,7 @@ from typing import Final
 from claude_transport.agents.agent import Agent
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch.options import AgentOptions
-from claude_transport.plugins import distribution_of, failed_plugin, load_late, load_plugin, plugin_names
+from claude_transport.launch.plugins import distribution_of, failed_plugin, load_late, load_plugin, plugin_names
 from claude_transport.protocol.dialect import Dialect, dialect_of
 
 _BUILT_IN: Final = {

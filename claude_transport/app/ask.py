@@ -34,11 +34,11 @@ from claude_transport.client.shadowing import NOT_ASKED
 from claude_transport.completion.call import announce, stream
 from claude_transport.completion.classification import classify_result, with_address
 from claude_transport.completion.completion import Completion, partial_completion
+from claude_transport.completion.one_shot import OneShot, query
 from claude_transport.completion.readiness import PreflightReport, find_config_dir, preflight
 from claude_transport.completion.resolution import AgentChoice, AgentKind
 from claude_transport.errors import ClaudeTransportError, CLINotFoundError, ConfigurationError, MissingResult, UsageError
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.one_shot import OneShot, query
 from claude_transport.protocol.envelope import DecodeFailure, Message, OversizedMessage, encode_message
 from claude_transport.protocol.messages import AssistantMessage, InitMessage, ResultMessage
 from claude_transport.text.printable import printable

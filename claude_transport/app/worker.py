@@ -26,7 +26,7 @@ from claude_transport.serving.door import GatewayLimits
 
 if TYPE_CHECKING:
     from claude_transport.fleet.worker import FleetWorker
-    from claude_transport.session_store import SessionStore
+    from claude_transport.launch.session_store import SessionStore
 
 BROKER_VARIABLE: Final = "CLAUDE_TRANSPORT_BROKER"
 """The environment variable with the URL of the broker, which may hold a password."""

@@ -8,6 +8,8 @@ from claude_transport.completion.call import complete as complete
 from claude_transport.completion.call import stream as stream
 from claude_transport.completion.completion import Completion as Completion
 from claude_transport.completion.completion import partial_completion as partial_completion
+from claude_transport.completion.one_shot import OneShot as OneShot
+from claude_transport.completion.one_shot import query as query
 from claude_transport.completion.readiness import LoginStatus as LoginStatus
 from claude_transport.completion.readiness import PreflightReport as PreflightReport
 from claude_transport.completion.readiness import preflight as preflight
@@ -22,6 +24,7 @@ __all__ = [
     "Completion",
     "CompletionStream",
     "LoginStatus",
+    "OneShot",
     "PreflightReport",
     "Resolution",
     "SyncCompletionStream",
@@ -29,6 +32,7 @@ __all__ = [
     "complete_sync",
     "partial_completion",
     "preflight",
+    "query",
     "read_login_status",
     "resolve_agent",
     "resolve_transport",

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import msgspec
 
-from claude_transport.session_store import SessionStore
+from claude_transport.launch.session_store import SessionStore
 
 PermissionMode: TypeAlias = Literal["default", "acceptEdits", "auto", "bypassPermissions", "dontAsk", "manual", "plan"]
 """Permission modes that `--permission-mode` takes."""

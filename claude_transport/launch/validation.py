@@ -32,8 +32,8 @@ from claude_transport.launch.options import (
 )
 from claude_transport.launch.payloads import PAYLOADS
 from claude_transport.launch.rules import check_agent_rules, check_names, check_rules, check_skills, check_tools, refuse
+from claude_transport.launch.session_store import is_store
 from claude_transport.launch.settings import agent_definitions, is_inline_json, load_settings, read_json_object
-from claude_transport.session_store import is_store
 
 UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 FLAG_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")

@@ -7,8 +7,8 @@ import ssl
 from typing import Final
 
 from claude_transport.errors import ConfigurationError, UsageError
+from claude_transport.launch.plugins import load_late
 from claude_transport.observing.following import LocalObservation, Observation
-from claude_transport.plugins import load_late
 from claude_transport.protocol.observation import check_since
 from claude_transport.streams.address import parse_address
 from claude_transport.transport import TransportLike, check_transport

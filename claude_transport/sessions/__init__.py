@@ -11,7 +11,7 @@ from claude_transport.lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "session_store": "SessionKey SessionListSubkeysKey SessionStore SessionStoreEntry SessionStoreListEntry "
+        "launch.session_store": "SessionKey SessionListSubkeysKey SessionStore SessionStoreEntry SessionStoreListEntry "
         "SessionSummaryEntry SharedSessionStore",
         "sessions.changing": "ForkSessionResult delete_session fork_session rename_session tag_session",
         "sessions.file_store": "FileSessionStore",

@@ -1,12 +1,12 @@
 # Written by docs/generate_names.py from the table in __init__.py: do not edit.
 
-from claude_transport.session_store import SessionKey as SessionKey
-from claude_transport.session_store import SessionListSubkeysKey as SessionListSubkeysKey
-from claude_transport.session_store import SessionStore as SessionStore
-from claude_transport.session_store import SessionStoreEntry as SessionStoreEntry
-from claude_transport.session_store import SessionStoreListEntry as SessionStoreListEntry
-from claude_transport.session_store import SessionSummaryEntry as SessionSummaryEntry
-from claude_transport.session_store import SharedSessionStore as SharedSessionStore
+from claude_transport.launch.session_store import SessionKey as SessionKey
+from claude_transport.launch.session_store import SessionListSubkeysKey as SessionListSubkeysKey
+from claude_transport.launch.session_store import SessionStore as SessionStore
+from claude_transport.launch.session_store import SessionStoreEntry as SessionStoreEntry
+from claude_transport.launch.session_store import SessionStoreListEntry as SessionStoreListEntry
+from claude_transport.launch.session_store import SessionSummaryEntry as SessionSummaryEntry
+from claude_transport.launch.session_store import SharedSessionStore as SharedSessionStore
 from claude_transport.sessions.changing import ForkSessionResult as ForkSessionResult
 from claude_transport.sessions.changing import delete_session as delete_session
 from claude_transport.sessions.changing import fork_session as fork_session

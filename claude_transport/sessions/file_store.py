@@ -22,10 +22,7 @@ import anyio.to_thread
 import msgspec
 
 from claude_transport.errors import CLIConnectionError, ConfigurationError, SessionFilesError, UsageError
-from claude_transport.loggers import logger_for
-from claude_transport.platform.locks import try_lock
-from claude_transport.platform.winapi import make_private
-from claude_transport.session_store import (
+from claude_transport.launch.session_store import (
     SessionKey,
     SessionListSubkeysKey,
     SessionStore,
@@ -33,6 +30,9 @@ from claude_transport.session_store import (
     SessionStoreListEntry,
     SessionSummaryEntry,
 )
+from claude_transport.loggers import logger_for
+from claude_transport.platform.locks import try_lock
+from claude_transport.platform.winapi import make_private
 from claude_transport.sessions.store_entries import (
     LONGEST_CLAIM,
     decode_entries,

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, cast
 import anyio
 
 from claude_transport.errors import SessionArgumentError, SessionNotFound
-from claude_transport.session_store import (
+from claude_transport.launch.session_store import (
     SessionKey,
     SessionStore,
     SessionStoreEntry,

@@ -23,10 +23,10 @@ import msgspec
 
 from claude_transport.errors import CLIConnectionError, ConfigurationError, without_secrets
 from claude_transport.launch import windows
+from claude_transport.launch.session_store import SessionKey, SessionStore, SessionStoreEntry, SharedSessionStore, has_method
 from claude_transport.loggers import logger_for
 from claude_transport.platform.locks import try_lock
 from claude_transport.platform.winapi import make_private
-from claude_transport.session_store import SessionKey, SessionStore, SessionStoreEntry, SharedSessionStore, has_method
 from claude_transport.sessions.places import is_session_id, project_key_for_directory
 from claude_transport.sessions.store_entries import encode_entry
 from claude_transport.sessions.store_keys import relative_transcript

@@ -6,7 +6,7 @@ import time
 
 import anyio.lowlevel
 
-from claude_transport.session_store import (
+from claude_transport.launch.session_store import (
     SessionKey,
     SessionListSubkeysKey,
     SessionStore,

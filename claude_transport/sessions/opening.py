@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from claude_transport.errors import ClaudeTransportError
-from claude_transport.plugins import distribution_of, failed_plugin, load_plugin
-from claude_transport.session_store import SessionStore, is_store
+from claude_transport.launch.plugins import distribution_of, failed_plugin, load_plugin
+from claude_transport.launch.session_store import SessionStore, is_store
 
 
 def open_session_store(place: str) -> SessionStore:

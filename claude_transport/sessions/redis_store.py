@@ -13,10 +13,7 @@ import anyio
 import anyio.lowlevel
 
 from claude_transport.errors import CLIConnectionError
-from claude_transport.loggers import logger_for
-from claude_transport.redis.address import RedisAddress
-from claude_transport.redis.client import STORE_TIMEOUT, first_of, make_client, require_coredis, run_script
-from claude_transport.session_store import (
+from claude_transport.launch.session_store import (
     SessionKey,
     SessionListSubkeysKey,
     SessionStore,
@@ -24,6 +21,9 @@ from claude_transport.session_store import (
     SessionStoreListEntry,
     SessionSummaryEntry,
 )
+from claude_transport.loggers import logger_for
+from claude_transport.redis.address import RedisAddress
+from claude_transport.redis.client import STORE_TIMEOUT, first_of, make_client, require_coredis, run_script
 from claude_transport.sessions.store_entries import LONGEST_CLAIM, decode_entries, decode_summary, encode_entry, encode_summary, uuid_of
 from claude_transport.sessions.store_keys import checked_key, checked_name, shown_place
 from claude_transport.sessions.summaries import fold_session_summary

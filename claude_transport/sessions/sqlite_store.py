@@ -13,8 +13,7 @@ from typing import Any, Final, TypeVar
 import anyio.to_thread
 
 from claude_transport.errors import CLIConnectionError, ConfigurationError
-from claude_transport.platform.winapi import make_private
-from claude_transport.session_store import (
+from claude_transport.launch.session_store import (
     SessionKey,
     SessionListSubkeysKey,
     SessionStore,
@@ -22,6 +21,7 @@ from claude_transport.session_store import (
     SessionStoreListEntry,
     SessionSummaryEntry,
 )
+from claude_transport.platform.winapi import make_private
 from claude_transport.sessions.store_entries import LONGEST_CLAIM, decode_entries, decode_summary, encode_entry, encode_summary, uuid_of
 from claude_transport.sessions.store_keys import checked_key, checked_name, shown_place
 from claude_transport.sessions.summaries import fold_session_summary

@@ -8,7 +8,7 @@ from pathlib import PurePath, PurePosixPath
 from typing import Any, Final
 
 from claude_transport.errors import UsageError
-from claude_transport.session_store import SessionKey
+from claude_transport.launch.session_store import SessionKey
 from claude_transport.text.printable import is_encodable, printable
 
 _SUFFIX: Final = ".jsonl"

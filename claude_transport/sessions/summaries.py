@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
-from claude_transport.session_store import SessionKey, SessionStoreEntry, SessionSummaryEntry
+from claude_transport.launch.session_store import SessionKey, SessionStoreEntry, SessionSummaryEntry
 
 _LAST_COUNTS: Final[Mapping[str, str]] = {
     "customTitle": "custom_title",

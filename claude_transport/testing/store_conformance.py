@@ -11,7 +11,7 @@ import anyio.lowlevel
 import msgspec
 
 from claude_transport.errors import ConfigurationError
-from claude_transport.session_store import OptionalMethod, has_method
+from claude_transport.launch.session_store import OptionalMethod, has_method
 from claude_transport.sessions.summaries import fold_session_summary
 from claude_transport.testing.conformance.bench import Violation
 from claude_transport.testing.conformance.run import Report, Row

@@ -27,12 +27,12 @@ import msgspec
 from claude_transport.backoff import Backoff, RetryPolicy
 from claude_transport.errors import ClaudeTransportError, CLIConnectionError, ConfigurationError, OutcomeUncertain, SessionInUse
 from claude_transport.launch.options import ClaudeOptions
+from claude_transport.launch.session_store import SessionKey, SessionStore, SessionStoreEntry, SharedSessionStore, has_method
 from claude_transport.launch.settings import load_settings, to_json
 from claude_transport.loggers import logger_for
 from claude_transport.loops.background import LoopTask
 from claude_transport.loops.current import HostLoop, Wakeup
 from claude_transport.protocol.framing import OversizedLine
-from claude_transport.session_store import SessionKey, SessionStore, SessionStoreEntry, SharedSessionStore, has_method
 from claude_transport.sessions.importing import EntryBatches
 from claude_transport.sessions.materialising import (
     FoundSession,

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from claude_transport.errors import ClaudeTransportError, ConfigurationError
 from claude_transport.launch.options import AgentOptions
-from claude_transport.plugins import distribution_of, failed_plugin, load_late, load_plugin
+from claude_transport.launch.plugins import distribution_of, failed_plugin, load_late, load_plugin
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES
 from claude_transport.transport import Transport
 from claude_transport.transports.network import NetworkTransport

@@ -39,7 +39,7 @@ from claude_transport import (
 from claude_transport.client import SyncQuery
 from claude_transport.codex import CodexPool, CodexSession, SyncCodexSession
 from claude_transport.completion import complete_sync, stream_sync
-from claude_transport.one_shot import query as one_shot
+from claude_transport.completion.one_shot import query as one_shot
 from claude_transport.testing import assistant, result
 from claude_transport.transport import Client, SessionTerms, TransportLike
 

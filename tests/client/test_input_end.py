@@ -13,7 +13,7 @@ from peers import ForeignTransport, Frame, in_time, permission, result, said, so
 from virtual_time import virtual_time
 
 from claude_transport import Allow, AssistantMessage, HookMatcher, Message, Query, ResultMessage, query
-from claude_transport.one_shot import OneShot
+from claude_transport.completion.one_shot import OneShot
 
 PATIENCE = 30.0
 TASKS: Frame = {"type": "system", "subtype": "background_tasks_changed"}

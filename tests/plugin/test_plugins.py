@@ -23,7 +23,7 @@ import claude_transport as ct
 from claude_transport.agents import agent_names, find_agent
 from claude_transport.codex import CodexOptions
 from claude_transport.errors import ConfigurationError
-from claude_transport.plugins import PluginGroup
+from claude_transport.launch.plugins import PluginGroup
 from claude_transport.sessions import open_session_store
 from claude_transport.testing import FakeClaude, Scenario, ScriptedTurn, steps
 from tests.fleet.broker_server import broker_server

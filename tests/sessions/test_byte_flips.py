@@ -20,9 +20,9 @@ from redis_server import redis_server
 from sniffio import current_async_library
 
 from claude_transport import errors, sessions
+from claude_transport.launch.session_store import SessionKey
 from claude_transport.redis.address import RedisAddress
 from claude_transport.redis.client import make_client
-from claude_transport.session_store import SessionKey
 from claude_transport.sessions import fold_session_summary
 
 PROJECTS = ("-srv-one", "-srv-two")

@@ -17,7 +17,7 @@ from claude_agent_sdk.testing import run_session_store_conformance
 from redis_server import redis_server
 
 from claude_transport import errors, sessions
-from claude_transport.session_store import has_method
+from claude_transport.launch.session_store import has_method
 from claude_transport.sessions.materialising import asked
 from claude_transport.testing import STORE_CLAUSES, run_store_conformance
 

@@ -39,7 +39,7 @@ async def turns() -> None:
 
 
 async def one_shot() -> None:
-    assert_type(ct.query("Hello"), ct.one_shot.OneShot)
+    assert_type(ct.query("Hello"), ct.completion.OneShot)
     async for message in ct.query("Hello", can_use_tool=decide, max_buffered_bytes=10, watchdog=None):
         assert_type(message, ct.Message)
     ct.query("Hello", can_use_tol=decide)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
