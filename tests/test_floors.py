@@ -133,7 +133,7 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "inspection.live": "A timeline that goes on; it changes with the live page, and `timeline` with the lanes.",
     "pool.aim": "How a ready session goes elsewhere; it changes with what the CLI keeps of a directory.",
     "codex.turns": "The turns of Codex in bytes; it changes with that protocol.",
-    "protocol.hook_address": "Which hook a scripted call is for; it changes with the matchers of the CLI, the mock with the contract.",
+    "completion.api_path": "The path that imports `anthropic`, which an attempt through a CLI never does.",
     "protocol.tape_lines": "How lines of a host are matched, in each dialect; it changes with those, the tape with its format.",
     "streams.http": "One request of HTTP on a stream; it changes with HTTP, and `observing` with the events.",
     "testing.conformance.checks.connecting": "The clauses on one topic; the list of clauses imports each topic.",

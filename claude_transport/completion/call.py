@@ -29,6 +29,7 @@ from claude_transport.backoff import RetryPolicy
 from claude_transport.client.query import Query
 from claude_transport.client.shadowing import check_account
 from claude_transport.client.storage import AllMessages, Turn
+from claude_transport.completion.api_path import APIPath
 from claude_transport.completion.assembly import Assembly, TextFlow, advise, assemble, may_have_side_effects
 from claude_transport.completion.classification import (
     classify_cli_exception,
@@ -811,11 +812,7 @@ class _Plan(msgspec.Struct, frozen=True):
         """Make the path for one attempt."""
         if self.planned is not None:
             return find_agent(self.agent.kind).attempt(self.request, self.planned)
-        if self.resolution.kind == "cli":
-            return CLIPath(self.request, payer=self.payer)
-        from claude_transport.completion.api_path import APIPath  # a call through a CLI never loads it
-
-        return APIPath(self.request)
+        return CLIPath(self.request, payer=self.payer) if self.resolution.kind == "cli" else APIPath(self.request)
 
 
 def _plan(request: CompletionRequest) -> _Plan:

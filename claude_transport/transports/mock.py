@@ -1,12 +1,14 @@
 """`MockTransport`: plays the messages that a test gives it, and records what is written to it.
 
-The steps of a scripted conversation are in `script`. A recorded conversation is played by `replay`.
+The steps of a scripted conversation are in `script`. A recorded conversation is played by `replay`. A scripted hook call names an
+event, and the host gives its callbacks ids of its own: `with_hook_id()` finds which one is meant.
 """
 
 from __future__ import annotations
 
 import copy
 import json
+import re
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, Self
@@ -18,8 +20,13 @@ import msgspec
 from claude_transport.errors import Busy, ConfigurationError, InputClosed, NotConnected, TransportClosed, UsageError
 from claude_transport.protocol.codec import LineDecoder
 from claude_transport.protocol.envelope import encode_line
-from claude_transport.protocol.expectation import ExpectationFailed, describe_message, error_answered, registered_hooks
-from claude_transport.protocol.hook_address import with_hook_id
+from claude_transport.protocol.expectation import (
+    ExpectationFailed,
+    describe_message,
+    each_registered_hook,
+    error_answered,
+    registered_hooks,
+)
 from claude_transport.transport import Client, DecodedLines, SessionTerms, Transport, TransportInfo
 from claude_transport.transports.script import MockScript, ScriptBuilder, ScriptPlayer
 from claude_transport.transports.stream import FailureCount, LineBatches
@@ -413,3 +420,45 @@ def _answer_to(message: Mapping[str, Any]) -> Mapping[str, Any]:
     payload = _INITIALIZED if subtype == "initialize" else {"still_queued": []} if subtype == "interrupt" else {}
     response = {"subtype": "success", "request_id": message.get("request_id"), "response": payload}
     return {"type": "control_response", "response": response}
+
+
+_PLACEHOLDER = re.compile(r"\{\{hook\.(\w+)\}\}")
+_NAMES_ONLY = re.compile(r"[\w\-|, ]*", re.ASCII)
+
+
+def with_hook_id(message: Mapping[str, Any], written: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return a hook call with the id of the first hook that `written` registers for it, in place of `{{hook.EVENT}}`.
+
+    Any other message is returned as it is. Raises `ExpectationFailed` when no hook is registered for the event and the tool.
+    """
+    request = message.get("request")
+    named = _PLACEHOLDER.fullmatch(str(request.get("callback_id"))) if isinstance(request, Mapping) else None
+    if named is None or not isinstance(request, Mapping):
+        return message
+    event = named[1]
+    given = request.get("input")
+    subject = given.get("tool_name") if isinstance(given, Mapping) else None
+    registered = [hook for sent in written for hook in each_registered_hook(sent)]
+    for known, matcher, callback_id in registered:
+        if known == event and (subject is None or _takes(matcher, str(subject))):
+            return {**message, "request": {**request, "callback_id": callback_id}}
+    of = "" if subject is None else f" of {subject}"
+    hooks = ", ".join(known if matcher is None else f"{known} with the matcher {matcher!r}" for known, matcher, _ in registered)
+    expected = f"`initialize` to register a hook for {event}{of}, which is called next"
+    raise ExpectationFailed.at("hook call", expected=expected, actual=hooks or "no hooks")
+
+
+def _takes(matcher: object, subject: str) -> bool:
+    """Return whether a matcher is for this tool, as the CLI decides it.
+
+    Nothing and `*` are for all tools. Names are whole names, and `Task` also names the tool `Agent`. Other text is a regular expression.
+    """
+    if not isinstance(matcher, str) or matcher in {"", "*"}:
+        return True
+    if _NAMES_ONLY.fullmatch(matcher):
+        names = {name.strip() for name in re.split(r"[|,]", matcher)}
+        return subject in names or (subject == "Agent" and "Task" in names)
+    try:
+        return re.search(matcher, subject) is not None
+    except re.error:
+        return False
