@@ -370,7 +370,6 @@ class TurnBook:
         self.turns: list[TurnSummary] = []
         self._conversation = Conversation()
         self._prompts: dict[str, _ScenePrompt] = {}
-        self._unnamed: dict[str, None] = {}  # prompts without a uuid on the tape
         self._last_result: float | None = None
         self._open_turn()
 
@@ -392,11 +391,9 @@ class TurnBook:
 
     def prompted(self, uuid: str | None, *, text: str, event: int, t: float, priority: str | None) -> bool:
         """Note a prompt. Return False for a repeated uuid: the CLI drops it (docs/reference/protocol.md#repeated-uuids)."""
-        if uuid is None:
-            uuid = f"unnamed-{event}"
-            self._unnamed[uuid] = None
+        is_named, uuid = uuid is not None, uuid or f"unnamed-{event}"
         try:
-            self._conversation.send(uuid, priority=priority, is_command=text.startswith("/"))
+            self._conversation.send(uuid, priority=priority, is_command=text.startswith("/"), is_named=is_named)
         except UsageError:
             return False
         self._prompts[uuid] = _ScenePrompt(event, t, text)
@@ -409,9 +406,7 @@ class TurnBook:
         if isinstance(message, InitMessage) and self._began is None and self._conversation.is_running:
             self._began = t
         if isinstance(message, ResultMessage) and message.prompt_uuids is not None:
-            claimed = self._claim(message, t)
-            self._end_turn(message, (*message.prompt_uuids, *claimed), t, in_progress)
-            settled += [Settle(uuid, TurnState.FOLDED if rank else TurnState.DONE, message) for rank, uuid in enumerate(claimed)]
+            self._end_turn(message, message.prompt_uuids, t, in_progress)
         return self._settled(settled)
 
     def spoke(self, t: float) -> None:
@@ -436,16 +431,6 @@ class TurnBook:
         if running:
             self._add(open_prompts, t, outcome="result.missing", detail="the tape ends before its result", tokens=self.ledger.in_progress)
         return self._settled(settled)
-
-    def _claim(self, result: ResultMessage, t: float) -> tuple[str, ...]:
-        """Return the prompts without a uuid that a result without uuids must belong to."""
-        if result.prompt_uuids or result.is_unsolicited:
-            return ()
-        began = t if self._began is None else self._began
-        claimed = tuple(uuid for uuid in self._unnamed if uuid in self._prompts and self._prompts[uuid].t <= began)
-        for uuid in claimed:
-            self._conversation.withdraw(uuid)
-        return claimed
 
     def _end_turn(self, result: ResultMessage, uuids: Iterable[str], t: float, in_progress: TokenCounts) -> None:
         self.ledger.result(result)
@@ -487,7 +472,6 @@ class TurnBook:
         settled: list[SettledPrompt] = []
         for action in actions:
             prompt = self._prompts.pop(action.uuid, None)
-            self._unnamed.pop(action.uuid, None)
             if prompt is not None:
                 turn = len(self.turns) if action.state is not TurnState.DROPPED else None
                 settled.append(SettledPrompt(prompt.event, action.state, turn or None))

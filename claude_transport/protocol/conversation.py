@@ -223,11 +223,12 @@ class Conversation:
         self._session.expect(session_id, fork=fork)
         self._expects_structure = structured_output
 
-    def send(self, uuid: str, *, priority: str | None = None, is_command: bool = False) -> None:
+    def send(self, uuid: str, *, priority: str | None = None, is_command: bool = False, is_named: bool = True) -> None:
         """Register a prompt before it is written.
 
         Args:
             uuid: the uuid of the message. A repeated one is refused, because the CLI would silently drop it.
+            is_named: False when the message has no uuid, and this one is made up. The CLI names no such prompt.
             priority: the priority that is written; None counts as "next".
             is_command: True for a slash command. Priority and this tell in which order an older CLI, which does not name prompts, takes
                 them.
@@ -235,7 +236,7 @@ class Conversation:
         Raises:
             UsageError: the uuid was used before.
         """
-        self._prompts.add(uuid, priority=priority, is_command=is_command)
+        self._prompts.add(uuid, priority=priority, is_command=is_command, is_named=is_named)
 
     def withdraw(self, uuid: str) -> None:
         """Forget a prompt that could not be written."""
@@ -470,12 +471,13 @@ _PRIORITIES: Final = {"now": 0, "next": 1, "later": 2}
 class _Prompt:
     """A prompt that has no final state yet."""
 
-    __slots__ = ("has_waited", "is_command", "priority", "state")
+    __slots__ = ("has_waited", "is_command", "is_named", "priority", "state")
 
-    def __init__(self, *, priority: int, is_command: bool) -> None:
+    def __init__(self, *, priority: int, is_command: bool, is_named: bool) -> None:
         self.state = TurnState.QUEUED
         self.priority = priority
         self.is_command = is_command
+        self.is_named = is_named
         self.has_waited = False  # a result came while it was queued
 
 
@@ -518,7 +520,7 @@ class Prompts:
         prompt = self._open.get(uuid)
         return None if prompt is None else prompt.state
 
-    def add(self, uuid: str, *, priority: str | None, is_command: bool) -> None:
+    def add(self, uuid: str, *, priority: str | None, is_command: bool, is_named: bool) -> None:
         """Register a prompt. Raises `UsageError` when its uuid was used before."""
         if uuid in self._seen:
             raise UsageError(
@@ -527,7 +529,7 @@ class Prompts:
         self._seen[uuid] = None
         if len(self._seen) > _SEEN_LIMIT:
             del self._seen[next(iter(self._seen))]
-        self._open[uuid] = _Prompt(priority=_PRIORITIES.get(priority or "next", 1), is_command=is_command)
+        self._open[uuid] = _Prompt(priority=_PRIORITIES.get(priority or "next", 1), is_command=is_command, is_named=is_named)
         if not self._in_turn:
             self.is_steady = False
 
@@ -545,10 +547,10 @@ class Prompts:
         if named:
             self._begin(named)
         elif not self._in_turn:
-            # A CLI that names prompts, or has none, starts a turn only because a background task ended. A peer that is not a CLI may
-            # send its init message before the first prompt.
-            unasked = self._are_named or (self._is_cli and not self._open)
-            self._begin(() if unasked else self._next() if self._open else (), in_turn=unasked or bool(self._open))
+            # A CLI starts a turn without a prompt only because a background task ended. A peer that is not a CLI may send its init message
+            # before the first prompt.
+            waiting = self._unnamed()
+            self._begin(self._next(waiting) if waiting else (), in_turn=bool(waiting) or self._are_named or self._is_cli)
 
     def spoke(self) -> tuple[str, ...]:
         """Process a message of the main thread and return its prompts. Without names, a turn that begins with it takes the next queued
@@ -557,7 +559,7 @@ class Prompts:
         if self._folding:
             self._begin((*self.current, *self._known(self._folding)))
         elif not self._in_turn and not self._are_named and self._open:
-            self._begin(self._next())
+            self._begin(self._next(self._unnamed()))
         return self.current
 
     def worked(self) -> None:
@@ -612,19 +614,25 @@ class Prompts:
         if uuids:
             self._are_named = True
             return tuple(dict.fromkeys((*self._known(uuids), *self.current)))
-        if self._are_named and self._in_turn:
+        is_guess = message.is_unsolicited and bool(self.current) and not any(self._open[uuid].is_named for uuid in self.current)
+        if self._are_named and self._in_turn and not is_guess:
             return self.current  # empty for a turn that no prompt started
         if message.is_unsolicited:
             return self.current if self._is_unasked else ()  # its prompts joined it, or were taken for its beginning by mistake
         if self._is_cli and self._in_turn:
             return self.current
-        return self.current or (self._next() if self._open else ())
+        waiting = self._unnamed() or tuple(self._open)
+        return self.current or (self._next(waiting) if waiting else ())
 
-    def _next(self) -> tuple[str, ...]:
-        """Return the queued prompts that an unnamed turn takes: the next one, and those that the CLI merges with it."""
+    def _unnamed(self) -> tuple[str, ...]:
+        """Return the open prompts whose turn does not name them: all of them with a CLI that names none."""
+        return tuple(uuid for uuid, prompt in self._open.items() if not (self._are_named and prompt.is_named))
+
+    def _next(self, waiting: tuple[str, ...]) -> tuple[str, ...]:
+        """Return those that an unnamed turn takes: the next one, and those that the CLI merges with it."""
         if not self._is_cli:
-            return (next(iter(self._open)),)
-        queue = sorted(self._open, key=lambda uuid: self._open[uuid].priority)  # stable: equal priorities stay in order
+            return waiting[:1]
+        queue = sorted(waiting, key=lambda uuid: self._open[uuid].priority)  # stable: equal priorities stay in order
         first = self._open[queue[0]]
         taken = [queue[0]]
         # When a turn ends, the CLI merges all waiting prompts of one priority, except slash commands (2.1.329). A prompt that is sent

@@ -12,10 +12,10 @@ import msgspec
 from claude_transport.errors import UsageError
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.control import ControlCancelRequest, ControlRequest, ControlResponse
-from claude_transport.protocol.conversation import Conversation, Deliver, Settle, TurnState
+from claude_transport.protocol.conversation import Conversation, Deliver, Settle
 from claude_transport.protocol.envelope import Message
 from claude_transport.protocol.framing import OversizedLine
-from claude_transport.protocol.messages import ResultMessage, UserMessage
+from claude_transport.protocol.messages import UserMessage
 
 _NAMELESS = "nameless-"
 
@@ -57,10 +57,11 @@ class PromptWatch:
             message = decode_message(line) if b"user" in line else None
             if not isinstance(message, UserMessage):
                 continue
-            self._nameless += message.uuid is None
+            self._nameless += not message.uuid
             prompt = Prompt(message.uuid or f"{_NAMELESS}{self._nameless}", message)
+            is_command, is_named = message.text.startswith("/"), bool(message.uuid)
             try:
-                self._conversation.send(prompt.uuid, priority=message.priority, is_command=message.text.startswith("/"))
+                self._conversation.send(prompt.uuid, priority=message.priority, is_command=is_command, is_named=is_named)
             except UsageError:
                 continue
             prompts.append(prompt)
@@ -87,14 +88,7 @@ class PromptWatch:
         """Return what `message` means for the prompts."""
         if isinstance(message, ControlRequest | ControlResponse | ControlCancelRequest):
             return Verdict()  # control messages belong to no prompt
-        verdict = _verdict(self._conversation.received((message,)))
-        if isinstance(message, ResultMessage) and not verdict.settled and not message.is_unsolicited:
-            # a result names no prompt without a uuid [07a], so it answers the one that has waited longest
-            for uuid in self._conversation.open_turns:
-                if uuid.startswith(_NAMELESS):
-                    self._conversation.withdraw(uuid)
-                    return Verdict((uuid,), (Settle(uuid, TurnState.DONE, message),))
-        return verdict
+        return _verdict(self._conversation.received((message,)))
 
     def ended(self) -> tuple[Settle, ...]:
         """Return the prompts that are lost, because nothing more will come."""

@@ -313,6 +313,33 @@ def test_a_prompt_that_no_result_named_is_finished_by_its_lifecycle(follower: Fo
     assert follower.results[B] is follower.results[A]
 
 
+def named_turn_before_an_unnamed_prompt(follower: Follower) -> None:
+    follower.send(A)
+    follower.hear(lifecycle(A, "started"), init(A), result(A, uuid="r1"))
+    follower.conversation.send(B, is_named=False)
+
+
+def test_a_prompt_without_a_uuid_has_the_turn_that_names_no_prompt(follower: Follower) -> None:
+    named_turn_before_an_unnamed_prompt(follower)
+    follower.hear(init(), said("mine"), result())
+    assert follower.ends == {A: D, B: D}
+    assert follower.delivered_to(B) == ["init", "assistant", "result"]
+
+
+def test_a_prompt_without_a_uuid_is_not_answered_by_a_turn_of_a_background_task(follower: Follower) -> None:
+    named_turn_before_an_unnamed_prompt(follower)
+    follower.hear(init(), said("noticed"), result(**WOKEN))
+    assert follower.conversation.state_of(B) is TurnState.QUEUED
+    follower.hear(init(), said("mine"), result())
+    assert follower.ends == {A: D, B: D}
+
+
+def test_a_prompt_without_a_uuid_is_not_answered_by_a_result_that_is_said_twice(follower: Follower) -> None:
+    named_turn_before_an_unnamed_prompt(follower)
+    follower.hear(result(A, uuid="r1"))
+    assert follower.conversation.state_of(B) is TurnState.QUEUED
+
+
 def test_a_result_that_is_said_twice_counts_once(follower: Follower) -> None:
     follower.send(A, B)
     follower.hear(init(), result(uuid="r1"), result(uuid="r1"))

@@ -293,7 +293,7 @@ async def test_text_bytes_and_a_missing_newline_count_alike() -> None:
 @pytest.mark.parametrize(
     ("name", "first", "result"),
     [
-        ("07a_interrupt_during_stream", 1, 2),
+        ("07a_interrupt_during_stream", 2, 2),  # the second prompt has no uuid
         ("10a_multi_turn_sequential", 2, 2),
         ("10e_cancel_async_message", 1, 1),
         ("15a_subagent_foreground", 1, 1),
