@@ -19,19 +19,19 @@ from claude_transport.codex.watch import (
 )
 from claude_transport.protocol.conversation import Settle, TurnState
 from claude_transport.protocol.messages import UserContent, UserMessage
-from claude_transport.wrappers.prompt_watch import Prompt
+from claude_transport.wrappers.prompt_watch import Prompt, PromptFollower
 
 _MARKS: Final = (b'"turn/start"', b'"turn/steer"')
 
 
-class CodexPrompts:
+class CodexPrompts(PromptFollower):
     """Follows one connection to `codex app-server`. The uuid of a prompt is `prompt-` and its number."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._watch = CodexWatch()
         self._names: dict[SentPrompt, str] = {}
         self._count = 0
-        self._in_flight: list[tuple[str | bytes, list[tuple[Prompt, SentPrompt]]]] = []
 
     @property
     def session_id(self) -> str | None:
@@ -42,38 +42,20 @@ class CodexPrompts:
         """Return the running turn with this id, or None."""
         return self._watch.turn(turn_id)
 
-    def writing(self, data: str | bytes) -> list[Prompt]:
-        """Return the prompts in `data`, which is about to be written."""
-        raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
-        found: list[tuple[Prompt, SentPrompt]] = []
+    def _send(self, raw: bytes) -> list[Prompt]:
+        found: list[Prompt] = []
         for line in raw.split(b"\n") if any(mark in raw for mark in _MARKS) else ():
             sent = self._watch.said(decode_message(line)) if any(mark in line for mark in _MARKS) else None
             if sent is not None:
                 self._count += 1
                 self._names[sent] = f"prompt-{self._count}"
-                found.append((Prompt(self._names[sent], UserMessage(message=UserContent(content=sent.text))), sent))
-        if found:
-            self._in_flight.append((data, found))
-        return [prompt for prompt, _ in found]
+                found.append(Prompt(self._names[sent], UserMessage(message=UserContent(content=sent.text))))
+        return found
 
-    def written(self, data: str | bytes) -> list[Prompt]:
-        """Return the prompts in `data`, which has been written."""
-        return [prompt for prompt, _ in self._landed(data)]
-
-    def not_written(self, data: str | bytes) -> list[Prompt]:
-        """Forget and return the prompts in `data`, whose write has failed."""
-        landed = self._landed(data)
-        for _, sent in landed:
+    def _withdraw(self, prompt: Prompt) -> None:
+        for sent in [sent for sent, name in self._names.items() if name == prompt.uuid]:
             self._watch.unsaid(sent)
-            self._names.pop(sent, None)
-        return [prompt for prompt, _ in landed]
-
-    def _landed(self, data: str | bytes) -> list[tuple[Prompt, SentPrompt]]:
-        for index, (other, found) in enumerate(self._in_flight):
-            if other is data:
-                del self._in_flight[index]
-                return found
-        return []
+            del self._names[sent]
 
     def received(self, message: CodexMessage) -> list[WatchEvent]:
         """Return what `message` means for the prompts and turns."""

@@ -30,7 +30,7 @@ from claude_transport.transport import TransportLike
 from claude_transport.wrappers.base import ObservingWrapper
 from claude_transport.wrappers.gen_ai import OTHER_MODEL, error_type, measured, measured_loss, model_label
 from claude_transport.wrappers.metrics_snapshot import MetricsSnapshot, ModelCounts, Timing, TokenCounts, families_of, prometheus_text
-from claude_transport.wrappers.prompt_watch import PromptWatch, size_of, without_deltas
+from claude_transport.wrappers.prompt_watch import PromptFollower, PromptWatch, size_of, without_deltas
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, MeterProvider
@@ -400,8 +400,9 @@ class Metrics:
         self._lost_listeners.tell(seconds, label, Dialect.CLAUDE if self._other is None else self._other.dialect)
 
     @property
-    def _prompts_of(self) -> Any:
-        return self._watch if self._other is None else self._other.prompts
+    def _prompts_of(self) -> PromptFollower:
+        prompts: PromptFollower = self._watch if self._other is None else self._other.prompts
+        return prompts
 
     def _find_agent(self, lines: Sequence[bytes]) -> None:
         self._other = self._agents.look(lines).metrics_reader()

@@ -5,6 +5,7 @@ Also `without_deltas` and `size_of`, which look at batches of lines without deco
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import msgspec
@@ -34,38 +35,21 @@ class Verdict(msgspec.Struct, frozen=True):
     settled: tuple[Settle, ...] = ()
 
 
-class PromptWatch:
-    """Follows one connection with the state machine of the conversation, so that it decides as a `Query` does."""
+class PromptFollower(ABC):
+    """Follows the prompts of one connection: which are being written, and which are lost at its end. Each agent has one."""
 
     def __init__(self) -> None:
-        self._conversation = Conversation()
-        self._nameless = 0
         self._in_flight: list[tuple[str | bytes, list[Prompt]]] = []
 
     @property
+    @abstractmethod
     def session_id(self) -> str | None:
-        """The session id of the last message."""
-        return self._conversation.session_id
+        """The session, or the thread, of the last message."""
 
     def writing(self, data: str | bytes) -> list[Prompt]:
-        """Return the prompts in `data`, which is about to be written. A prompt that was sent before is left out, as the CLI does."""
+        """Return the prompts in `data`, which is about to be written."""
         raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
-        if b"user" not in raw:
-            return []
-        prompts: list[Prompt] = []
-        for line in raw.split(b"\n"):
-            message = decode_message(line) if b"user" in line else None
-            if not isinstance(message, UserMessage):
-                continue
-            self._nameless += not message.uuid
-            prompt = Prompt(message.uuid or f"{_NAMELESS}{self._nameless}", message)
-            is_command, is_named = message.text.startswith("/"), bool(message.uuid)
-            try:
-                self._conversation.send(prompt.uuid, priority=message.priority, is_command=is_command, is_named=is_named)
-            except UsageError:
-                continue
-            prompts.append(prompt)
-        if prompts:
+        if prompts := self._send(raw):
             self._in_flight.append((data, prompts))
         return prompts
 
@@ -81,8 +65,54 @@ class PromptWatch:
         """Forget and return the prompts in `data`, whose write has failed."""
         prompts = self.written(data)
         for prompt in prompts:
-            self._conversation.withdraw(prompt.uuid)
+            self._withdraw(prompt)
         return prompts
+
+    @abstractmethod
+    def ended(self) -> tuple[Settle, ...]:
+        """Return the prompts that are lost, because nothing more will come."""
+
+    @abstractmethod
+    def _send(self, raw: bytes) -> list[Prompt]:
+        """Register the prompts in `raw`, and return them."""
+
+    @abstractmethod
+    def _withdraw(self, prompt: Prompt) -> None:
+        """Forget a prompt whose write has failed."""
+
+
+class PromptWatch(PromptFollower):
+    """Follows one connection with the state machine of the conversation, so that it decides as a `Query` does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._conversation = Conversation()
+        self._nameless = 0
+
+    @property
+    def session_id(self) -> str | None:
+        """The session id of the last message."""
+        return self._conversation.session_id
+
+    def _send(self, raw: bytes) -> list[Prompt]:
+        """Register prompts. One that was sent before is left out, as the CLI does."""
+        prompts: list[Prompt] = []
+        for line in raw.split(b"\n") if b"user" in raw else ():
+            message = decode_message(line) if b"user" in line else None
+            if not isinstance(message, UserMessage):
+                continue
+            self._nameless += not message.uuid
+            prompt = Prompt(message.uuid or f"{_NAMELESS}{self._nameless}", message)
+            is_command, is_named = message.text.startswith("/"), bool(message.uuid)
+            try:
+                self._conversation.send(prompt.uuid, priority=message.priority, is_command=is_command, is_named=is_named)
+            except UsageError:
+                continue
+            prompts.append(prompt)
+        return prompts
+
+    def _withdraw(self, prompt: Prompt) -> None:
+        self._conversation.withdraw(prompt.uuid)
 
     def received(self, message: Message) -> Verdict:
         """Return what `message` means for the prompts."""

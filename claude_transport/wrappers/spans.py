@@ -22,7 +22,7 @@ from claude_transport.protocol.messages import AssistantMessage, InitMessage, Re
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.wrappers import gen_ai
 from claude_transport.wrappers.gen_ai import Attributes
-from claude_transport.wrappers.prompt_watch import Prompt, PromptWatch
+from claude_transport.wrappers.prompt_watch import Prompt, PromptFollower, PromptWatch
 
 STATE: Final = "claude_transport.turn.state"
 """The attribute with the final state of a prompt."""
@@ -55,7 +55,7 @@ class SessionSpans:
     def __init__(self, tracer: Tracer, *, content: SpanContent | None = None) -> None:
         self._tracer = tracer
         self._content = content
-        self._watch: Any = PromptWatch()
+        self._watch: PromptFollower = PromptWatch()
         self._turns: dict[str, Span] = {}
         self._noted: dict[str, Context] = {}
         self._tools: dict[str, _OpenToolCall] = {}
