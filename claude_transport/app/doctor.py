@@ -518,7 +518,7 @@ class Checkup:
 _LABEL: Final = 14
 """Columns of the first column."""
 _MAX_TEXT: Final = 4000
-"""Characters of one entry. Some of it, such as a version, is what a CLI says."""
+"""The most characters of one entry: its text may come from a CLI."""
 _PAID_BY: Final = {
     "nobody": "no credential was found: claude would ask to log in",
     "unknown": "who pays is not known",

@@ -50,7 +50,7 @@ EXIT_USAGE: Final = 2
 EXIT_MODEL: Final = 3
 EXIT_INTERRUPTED: Final = 130
 EXIT_NO_READER: Final = 141
-"""The reader of stdout has gone (`| head -1`): 128 and SIGPIPE, as a shell reports for a program that the signal has ended."""
+"""The reader of stdout has gone (`| head -1`). It is 128 + SIGPIPE, which a shell reports for a program that the signal has ended."""
 
 NO_ANSWER: Final = "Allow more time with --timeout; `claude-transport doctor` says if the agent works at all."
 """What to do after `--timeout`."""

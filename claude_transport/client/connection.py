@@ -269,7 +269,7 @@ class Connection:
 
     @property
     def phase(self) -> str:
-        """For people: not started, starting, ready, closing, ended, closed, or failed to start."""
+        """The phase of the conversation, in words for people: not started, starting, ready, closing, ended, closed, or failed to start."""
         if self.start_error is not None:
             return "failed to start"
         if self.task is None:

@@ -185,7 +185,7 @@ class Questions:
 
     @property
     def guards(self) -> tuple[str, ...]:
-        """Events at which a hook that fails must stop something."""
+        """Events of registered hooks whose failure has to stop something: a tool, a prompt or a turn."""
         return self._hooks.guards
 
     def check_hooks(self, initialization: InitializationInfo, *, version: str | None, asked: bool) -> None:
@@ -442,7 +442,7 @@ class HookRegistry:
 
     @property
     def guards(self) -> tuple[str, ...]:
-        """Events at which a hook that fails must stop something."""
+        """Events of registered hooks whose failure has to stop something: a tool, a prompt or a turn."""
         return () if self._fails_open else tuple(event for event in self._config if _can_refuse(event))
 
     def _register(self, event: str, matcher: HookMatcher) -> dict[str, Any]:

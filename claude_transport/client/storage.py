@@ -169,7 +169,7 @@ class RecentMessages:
         self._cost = 0
 
     def add(self, messages: Sequence[Message]) -> None:
-        """Remember these, and forget the oldest when they are too many or too large."""
+        """Keep `messages`, and drop the oldest ones when there are too many or they are too large."""
         lines = [message.raw for message in messages if message.__class__ is not ResultMessage]
         kept, cost = self._kept, self._cost + sum(map(len, lines)) + _BESIDE * len(lines)
         if len(lines) == len(messages):

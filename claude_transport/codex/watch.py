@@ -300,7 +300,7 @@ _STATUSES: Final = {
 
 
 def result_of(told: TurnData, turn: RunningTurn) -> CodexTurnEnd:
-    """Return the end of a turn as a result: its outcome has the code that the error of `codex.errors` has."""
+    """Return the end of a turn as a result. Its outcome has the same code as the error that `codex.errors` makes of it."""
     usage = turn.usage
     facts: dict[str, Any] = {}
     if told.status not in ("completed", "inProgress"):

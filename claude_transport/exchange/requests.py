@@ -16,7 +16,7 @@ from claude_transport.loops.alarm import Alarm
 from claude_transport.loops.current import Wakeup, clock_here
 
 VERDICT_GRACE = 1.0
-"""Seconds that the reader gets to find out why a write failed. How the peer ended says more than a broken pipe."""
+"""Seconds in which the reader may find out why a write failed: the end of the peer explains more than a broken pipe."""
 
 K = TypeVar("K", str, int)
 

@@ -21,7 +21,7 @@ logger: logging.Logger = logger_for(__name__)
 
 
 class GatewaySettings(TypedDict, total=False):
-    """The type of a dict with keyword arguments of `Gateway`. Each key is optional, and has the meaning and the default that it has there.
+    """The type of a dict with keyword arguments of `Gateway`. Each key is optional, with the meaning and the default of the argument.
 
     Use it as `**settings: Unpack[GatewaySettings]` in a function that passes them on: type checkers then know every name.
     """

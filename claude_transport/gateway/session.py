@@ -393,7 +393,9 @@ class Activity:
         return self._turns.drops_turns
 
     def interrupts(self) -> list[bytes]:
-        """Return the lines that end such turns before the input may end, each turn once; see `TurnTracker.interrupts()`."""
+        """Return the lines that interrupt the turns that the end of the input would drop, each turn once; see
+        `TurnTracker.interrupts()`.
+        """
         return self._turns.interrupts()
 
     def said(self, lines: Sequence[bytes]) -> None:

@@ -98,7 +98,7 @@ class SharedSessionStore(SessionStore, Protocol):
 
 
 REQUIRED_METHODS: Final = ("append", "load")
-"""What an object must have to be a store."""
+"""The methods that an object must have to be a store."""
 
 
 def has_method(store: object, method: OptionalMethod) -> bool:

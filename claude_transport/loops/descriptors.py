@@ -150,8 +150,8 @@ class _Callbacks(NamedTuple):
 
 
 class DescriptorWatcher:
-    """Watches file descriptors in one trio run, and its end. Its task starts with the first watch. It ends a quarter of a second after the
-    last is removed, so that sessions that follow each other share it.
+    """Watches file descriptors in one trio run, and tells when the run ends. Its task starts with the first descriptor, and ends a quarter
+    of a second after the last one was removed, so that sessions that follow each other share it.
 
     trio itself registers a descriptor anew for each wait and resumes a task for each that is ready. For messages that come
     alone in hundreds of sessions, that is a third of their cost. The watcher has an epoll of its own, so it exists on Linux only.

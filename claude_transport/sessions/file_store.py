@@ -203,7 +203,7 @@ class FileSessionStore(SessionStore):
         return await self._run(work, project_key)
 
     async def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
-        """List the summaries of all sessions of a project. One that is missing or damaged is made from its transcript."""
+        """List the summaries of all sessions of a project. A missing or damaged summary is made again from the transcript."""
         folder = self._folder(project_key)
 
         def work() -> list[SessionSummaryEntry]:

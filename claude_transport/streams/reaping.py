@@ -548,7 +548,7 @@ class ExitStatus(msgspec.Struct, frozen=True):
 
     @property
     def failed(self) -> bool:
-        """True for a non-zero exit code, and for a signal."""
+        """True when the process ended with a non-zero exit code or by a signal."""
         return bool(self.exit_code) or self.signal is not None
 
 

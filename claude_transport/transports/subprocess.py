@@ -51,7 +51,9 @@ if TYPE_CHECKING:
 logger: Logger = logger_for(__name__)
 
 _CLAUDE: Final = ClaudeCode()
-"""Made here: the registry loads agents late, and a process that has no free descriptor cannot import any more."""
+"""The agent for options of Claude. It is made with the module, because a process without a free file descriptor could not import it
+later.
+"""
 
 _TRACE_VARIABLES = ("TRACEPARENT", "TRACESTATE")
 

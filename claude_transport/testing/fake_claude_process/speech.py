@@ -180,7 +180,7 @@ def say_assistant(stage: Stage, step: dict[str, Any]) -> None:
 def say_tool_result(
     stage: Stage, content: Any, *, tool_use_id: str, is_error: bool | None, result: Any, meta: dict[str, Any] | None
 ) -> None:
-    """Send the `user` frame with the result of a tool. `is_error=None` leaves the key out, as for MCP (06a)."""
+    """Send the `user` frame with the result of a tool. `is_error=None` leaves the key out, as for MCP."""
     marked = {} if is_error is None else {"is_error": is_error}
     block = {"type": "tool_result", "content": content, **marked, "tool_use_id": tool_use_id}
     frame: dict[str, Any] = {

@@ -322,7 +322,7 @@ def _result(stage: Stage, call: FakeToolCall, play: Play) -> tuple[Any, Any, boo
 
 
 def run_subagent(stage: Stage, given: dict[str, Any], tool_use_id: str, steps: list[dict[str, Any]], play: Play) -> str:
-    """Play what a subagent does, and return the last text that it says. Its frames are those of the call that has started it (15a)."""
+    """Play what a subagent does, and return the last text that it says. Its frames are those of the call that has started it."""
     kind, about = str(given.get("subagent_type", "general-purpose")), str(given.get("description", ""))
     task = {"task_id": f"a{stage.number():016x}", "run_id": f"{stage.number() >> 32:09x}-{stage.number() >> 32:08x}"}
     made = {"tool_use_id": tool_use_id, "description": about, "subagent_type": kind}
