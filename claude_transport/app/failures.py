@@ -1,8 +1,8 @@
 """How the program ends: its exit codes, and every error as one line on stderr with hints below it.
 
 All commands share it. It imports nothing but the errors, so that `--help` and `mcp-bridge` are quick. `in_program_words()` puts the options
-of the program in place of the Python arguments that an error names: it is called for the message and the remedy of an error of this
-library, and for nothing that a CLI or a file says.
+of the program in place of the Python arguments that an error names. It is called for the message and the remedy of an error of this
+library. What a CLI or a file says stays as it is.
 """
 
 from __future__ import annotations

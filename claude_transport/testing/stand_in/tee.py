@@ -346,7 +346,7 @@ class Stream:
         self.is_writing = False
 
 
-class Progress:
+class RecorderProgress:
     """Watches whether the recorder still works after claude has ended, and gives it its share of the processors back."""
 
     def __init__(self, recorder: int, tape: str, *, patience: float) -> None:
@@ -515,7 +515,7 @@ class Tee:
         code = os.waitstatus_to_exitcode(status)
         self.copies.put("x", str(code).encode())
         _let_go(1)  # the host sees the end of the output at once
-        progress = Progress(self._recorder, self._path, patience=self._patience_at_the_end)
+        progress = RecorderProgress(self._recorder, self._path, patience=self._patience_at_the_end)
         while self.copies.is_behind and not self.copies.is_lost:
             if select.select([], [self.copies.fileno()], [], progress.look())[1]:
                 progress.note()
