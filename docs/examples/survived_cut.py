@@ -7,7 +7,7 @@ import anyio
 from claude_transport import ConnectionLost, StreamTransport
 from claude_transport.link.carrier import LinkConnectable
 from claude_transport.streams.memory import MemoryConnectable
-from claude_transport.testing.conformance.link_peer import LinkPeer
+from claude_transport.testing.conformance.socket_peer import LinkPeer
 
 
 async def main() -> None:
