@@ -12,7 +12,7 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 from claude_transport.client.connection import Connection
 from claude_transport.errors import ClaudeTransportError, MissingResult
@@ -127,9 +127,17 @@ def _letters_in(content: object) -> int:
 class ClaudeMailbox(Mailbox[Message]):
     """Messages of a conversation with Claude that wait for one reader."""
 
-    partial = (StreamEvent,)
-    cost_of = staticmethod(cost_of)
-    most_cost_of = staticmethod(cost_at_most)
+    partial: ClassVar[tuple[type, ...]] = (StreamEvent,)
+
+    @staticmethod
+    def cost_of(message: Message) -> int:
+        """Return the bytes of memory that a message takes."""
+        return cost_of(message)
+
+    @staticmethod
+    def most_cost_of(messages: Sequence[Message]) -> int:
+        """Return the most that these messages can cost together, with less work."""
+        return cost_at_most(messages)
 
     def put(self, first: int, messages: list[Message]) -> None:
         """Add messages that follow each other, the first of them at the place `first`. Wakes the reader."""

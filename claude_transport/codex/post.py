@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Awaitable, Iterable, Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 from claude_transport.codex.messages import AgentMessageDelta, CodexNotification, CommandOutputDelta, TurnCompleted, TurnStarted
 from claude_transport.errors import ClaudeTransportError
@@ -38,8 +38,12 @@ def _cost_of(message: CodexNotification) -> int:
 class CodexMailbox(Mailbox[CodexNotification]):
     """Messages of Codex that wait for one reader."""
 
-    partial = (AgentMessageDelta, CommandOutputDelta)
-    cost_of = staticmethod(_cost_of)
+    partial: ClassVar[tuple[type, ...]] = (AgentMessageDelta, CommandOutputDelta)
+
+    @staticmethod
+    def cost_of(message: CodexNotification) -> int:
+        """Return the bytes of memory that a message takes."""
+        return _cost_of(message)
 
     @staticmethod
     def most_cost_of(messages: Sequence[CodexNotification]) -> int:

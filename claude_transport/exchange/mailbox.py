@@ -26,8 +26,8 @@ class Run(Generic[T]):
     __slots__ = ("_cost_of", "_costs", "first", "messages")
 
     def __init__(self, first: int, messages: list[T], cost_of: Callable[[T], int], costs: list[int] | None = None) -> None:
-        self.first = first
-        self.messages = messages
+        self.first: int = first
+        self.messages: list[T] = messages
         self._cost_of = cost_of
         self._costs = costs
 
