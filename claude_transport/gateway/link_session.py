@@ -1,16 +1,14 @@
 """`LinkSession`: a session in link mode. Its process survives a lost connection, and the client receives each byte exactly once.
 
-The base class is in `session.py`. Frames and positions of the link are in `link/machine.py`. The carrier, which client and gateway both
-use, is in `link/carrier.py`. `gateway.py` accepts the connections and finds the session of each.
+The base class is in `session.py`, and the connections are those of `link/session.py`. `gateway.py` accepts them and finds the session of
+each.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import logging
 import math
-import secrets
 from collections.abc import Callable
 from typing import ClassVar, Final
 
@@ -36,6 +34,10 @@ from claude_transport.link.machine import (
 )
 from claude_transport.loops.background import LoopTask
 from claude_transport.loops.current import Wakeup
+from claude_transport.gateway.session import Session, Surroundings
+from claude_transport.link.machine import CLOSED_BY_SERVER, Hello
+from claude_transport.link.session import LinkServer
+from claude_transport.loops.background import LoopTask
 from claude_transport.protocol.framing import LineBlock
 from claude_transport.serving.hosted import close_quietly, torn_tail
 from claude_transport.serving.turned_away import TurnedAway
@@ -57,9 +59,6 @@ _GATEWAY_ENDED: Final = "the gateway has closed the session, because it ends"
 _LAST_WRITE: Final = 1.0
 """Seconds for input that the client sent before its goodbye to reach the process. The process may have stopped reading."""
 
-_PIECE_BYTES: Final = 64 * 2**10
-"""The most bytes passed on at a time, in both directions."""
-
 
 def digest_of(key: str) -> bytes:
     """Return the SHA-256 digest of a session's key. The time that a look-up by digest takes tells nothing about the key."""
@@ -67,37 +66,34 @@ def digest_of(key: str) -> bytes:
 
 
 class LinkSession(Session):
-    """The server's end of a link. At most one connection is attached; a newer one replaces the older.
-
-    `key` is the secret with which the client resumes the session.
-    """
+    """A process, and the server's end of a link. At most one connection is attached; a newer one replaces the older."""
 
     mode: ClassVar[str] = "link"
 
     def __init__(self, transport: Transport, *, surroundings: Surroundings, on_end: Callable[[Session], object]) -> None:
         super().__init__(transport, surroundings=surroundings, on_end=on_end)
-        self.key: str = secrets.token_urlsafe(32)
-        self._end = LinkEnd(replay_bytes=surroundings.limits.replay_bytes)
-        self._inbox = LinkInbox()  # its size is bounded by the window of the link
-        self._input_over = False  # the client has ended its input; the inbox holds the rest
-        self._accepted = 0  # the process has received the input up to this position
+        limits = surroundings.limits
+        self._link = LinkServer(
+            replay_bytes=limits.replay_bytes,
+            heartbeat=limits.heartbeat,
+            lease=limits.lease,
+            on_goodbye=lambda: LoopTask.spawn(self._obey_farewell, name=f"farewell to session {self.id}"),
+            on_connection_over=self._connection_over,
+        )
         self._unwritten: str | None = None  # why the transport takes no input, although it has not ended by itself
-        self._received = Wakeup()
-        self._changed = Wakeup()  # acknowledgements, room in a buffer, a connection that began or ended, progress of the input
-        self._carrier = LinkCarrier(self._end, on_event=self._take, on_chunk=self._changed.fire, heartbeat=surroundings.limits.heartbeat)
-        self._connection: anyio.CancelScope | None = None
-        self._one_at_a_time = anyio.Lock()
-        self._newest = 0  # the number of the newest connection
-        self._farewell = False  # the client has sent its goodbye frame
-        self._said_goodbye = False  # the goodbye frame is queued, behind all output
         self._unfinished: tuple[LineBlock, bytes, int] | None = None  # a block for the client, its bytes, and where their rest begins
         self._scope = anyio.CancelScope()
         self._task: LoopTask | None = None
 
     @property
+    def key(self) -> str:
+        """The secret with which the client resumes the session."""
+        return self._link.key
+
+    @property
     def attached(self) -> bool:
         """True while a client is connected."""
-        return self._connection is not None
+        return self._link.attached
 
     def begin(self) -> None:
         """Start the task of the session. The end of the process, the client's goodbye, the end of the lease, or `close()` ends it."""
@@ -111,8 +107,8 @@ class LinkSession(Session):
         await self.transport.close()
         if self._task is not None:
             with anyio.move_on_after(_FAREWELL):
-                while self._connection is not None and not self._task.finished:
-                    await self._changed.wait()  # the client disconnects when it knows how the process ended
+                while self._link.attached and not self._task.finished:
+                    await self._link.changed.wait()  # the client disconnects when it knows how the process ended
             self._scope.cancel()
             await self._task.wait()
 
@@ -137,17 +133,11 @@ class LinkSession(Session):
         After a normal end of the process, a connected client may read as slowly as it likes, and an absent client has until its lease runs
         out. When the gateway or the client has ended the session, the wait is over after 2 seconds without progress.
         """
-        patience = math.inf if self.ended is None else _FAREWELL  # seconds without progress
-        progress = -1
-        while progress < self._end.acknowledged < self._end.sent:
-            progress = self._end.acknowledged
-            with anyio.move_on_after(patience):
-                while self._end.acknowledged == progress:
-                    await self._changed.wait()
+        await self._link.wait_for_acknowledgement(patience=math.inf if self.ended is None else _FAREWELL)
 
     async def _pump(self) -> None:
         """Send the output of the process to the client until the process ends, then send how it ended."""
-        error: str | None = None
+        error, tail = None, b""
         try:
             while await self.hand_output(self._say):
                 await self._finish_saying()
@@ -155,8 +145,7 @@ class LinkSession(Session):
             self._note_end(exc.reason)
             error = str(exc)
         except (TruncatedStream, ProcessError) as exc:
-            if tail := torn_tail(exc):
-                self._end.send(tail)
+            tail = torn_tail(exc)
         except ClaudeTransportError as exc:
             error = self._unwritten or f"reading from the process failed on the gateway ({type(exc).__name__})"
             if self.ended not in _GATEWAY_ENDS:
@@ -165,8 +154,8 @@ class LinkSession(Session):
         self.activity.rest()
         await close_quietly(self.transport)
         info = self.transport.info
-        self._end.end_process(
-            accepted=self._accepted,
+        self._link.end_process(
+            tail=tail,
             exit_code=info.exit_code,
             signal=info.signal,
             killed=info.killed,
@@ -174,25 +163,16 @@ class LinkSession(Session):
             error=_GATEWAY_ENDED if closed else error or self._unwritten,
             code=CLOSED_BY_SERVER if closed else "",
         )
-        self._carrier.wake()
 
     def _say(self, block: LineBlock) -> bool:
         """Queue a block for the client. Return True when the replay buffer is full: call `_finish_saying()` before the next block."""
         data = bytes(block)
-        start = self._queue(data, 0)
-        if start < len(data) or not self._end.has_room:
+        start = self._link.queue(data)
+        if start < len(data) or not self._link.has_room:
             self._unfinished = block, data, start
             return True
         self.note_output(block)
         return False
-
-    def _queue(self, data: bytes, start: int) -> int:
-        """Queue `data` from `start` on, while there is room. Return where it stopped."""
-        while start < len(data) and self._end.has_room:
-            self._end.send(data[start : start + _PIECE_BYTES])
-            start += _PIECE_BYTES
-        self._carrier.wake()
-        return start
 
     async def _finish_saying(self) -> None:
         """Queue the rest of the last block. Waits while the replay buffer is full, so the process waits too.
@@ -202,43 +182,19 @@ class LinkSession(Session):
         """
         if self._unfinished is not None:
             (block, data, start), self._unfinished = self._unfinished, None
-            while start < len(data) or not self._end.has_room:
-                await self._changed.wait()
-                start = self._queue(data, start)
+            while start < len(data) or not self._link.has_room:
+                await self._link.changed.wait()
+                start = self._link.queue(data, start)
             self.note_output(block)
 
     async def _feed(self) -> None:
-        """Write the client's bytes to the process, in order, and acknowledge them.
-
-        Whole lines are acknowledged when the process has received them. The beginning of a line is kept here, and acknowledged at once.
-        """
-        end, inbox = self._end, self._inbox
+        """Write the client's bytes to the process, in order, and acknowledge them."""
         try:
-            while True:
-                while not inbox and not self._input_over:
-                    self._carrier.acknowledge_soon()
-                    self._changed.fire()
-                    await self._received.wait()
-                if not inbox:
-                    break
-                start, data = inbox.taken, inbox.take(_PIECE_BYTES)
-                await self.take_input(data)
-                # only whole lines have reached the process; take_input() keeps the bytes after the last newline
-                if b"\n" in data:
-                    self._accepted = start + data.rfind(b"\n") + 1
-                end.consume(inbox.taken)
-                if end.has_output:
-                    self._carrier.wake()
-            if await self.end_input():
-                self._accepted = end.received
-            end.consume(end.received)
-            self._carrier.acknowledge_soon()
-            self._changed.fire()
+            await self._link.feed(self.take_input, self.end_input)
         except TurnedAway as exc:
             self.log(logging.WARNING, "turned_away", str(exc), reason=exc.reason)
             self.surroundings.metrics.refused[exc.reason] += 1
-            self._end.bye(code=exc.reason, reason=str(exc))
-            self._carrier.wake()  # send it before the end of the process
+            self._link.bye(code=exc.reason, reason=str(exc))  # sent before the end of the process
             self._note_end(exc.reason)
             await self.transport.close()
         except ClaudeTransportError as exc:  # input that did not reach the process stays unacknowledged
@@ -248,34 +204,20 @@ class LinkSession(Session):
 
     async def _keep_lease(self) -> None:
         """End the session when no client has been connected for `lease` seconds, or when a client has said goodbye and disconnected."""
-        while True:
-            while self._connection is not None:
-                await self._changed.wait()
-            if self._farewell:
-                while self.ended is None:  # until _obey_farewell() has delivered the last input and ended the turns; it is bounded
-                    await self._changed.wait()
-                break
-            with anyio.move_on_after(self.limits.lease):
-                while self._connection is None:
-                    await self._changed.wait()
-            if self._connection is None:
-                self._note_end("lease")
-                break
+        if await self._link.wait_left():
+            while self.ended is None:  # until _obey_farewell() has delivered the last input and ended the turns; it is bounded
+                await self._link.changed.wait()
+        else:
+            self._note_end("lease")
         self._scope.cancel()
 
     async def _say_goodbye(self) -> None:
         """Tell a connected client that the session is over. Wait at most 2 seconds until it disconnects, then end the connection."""
         if self.ended in _GATEWAY_ENDS:
-            self._end.bye(code=CLOSED_BY_SERVER, reason=_GATEWAY_ENDED)
+            code, reason = CLOSED_BY_SERVER, _GATEWAY_ENDED
         else:
-            self._end.bye(code=self.ended or "", reason=f"the session has ended ({self.ended})")
-        self._said_goodbye = True
-        self._carrier.finish()
-        with anyio.move_on_after(_FAREWELL, shield=True):
-            while self._connection is not None:
-                await self._changed.wait()
-        if self._connection is not None:
-            self._connection.cancel()
+            code, reason = self.ended or "", f"the session has ended ({self.ended})"
+        await self._link.leave(code=code, reason=reason, within=_FAREWELL)
 
     async def attend(self, stream: ByteStream, hello: Hello, unread: bytes, *, medium: str, peer: str) -> None:
         """Serve one connection until it ends, a newer one replaces it, or the session is over.
@@ -291,84 +233,31 @@ class LinkSession(Session):
             TurnedAway: the client cannot resume from its position (`replay_gap`), or it broke the protocol (`malformed`). The session goes
                 on, so the client can come back before its lease runs out.
         """
-        self._newest += 1
-        number = self._newest
-        if self._connection is not None:
-            self._connection.cancel()  # the older connection then releases the lock
-        async with self._one_at_a_time:
-            if number != self._newest:
-                return  # an even newer connection came while this one waited for the lock
-            try:
-                self._end.resume(received=hello.received, replay_from=hello.replay_from, window=hello.window)
-            except ReplayGap as exc:
-                raise TurnedAway("replay_gap", str(exc)) from exc
-            except ProtocolError as exc:
-                raise TurnedAway("malformed", str(exc)) from exc
-            self._connection = anyio.CancelScope()
-            self._changed.fire()
-            try:
-                with self._connection:
-                    await stream.send(self._welcome())
-                    if hello.session is not None:
-                        self.surroundings.metrics.resumed += 1
-                        self.log(logging.INFO, "session_resumed", f"resumed over {medium}", peer=peer)
-                    await self._carry(stream, unread)
-            except GONE:
-                return  # the connection ended before the welcome was sent
-            except ProtocolError as exc:
-                raise TurnedAway("malformed", str(exc), audible=not self._carrier.interrupted) from exc
-            finally:
-                self._connection = None
-                self._end.disconnected()
-                self._changed.fire()
 
-    async def _carry(self, stream: ByteStream, unread: bytes) -> None:
-        """Carry the link over one connection until it ends. After the goodbye frame, end the sending side in good order."""
-        cause = await self._carrier.carry(stream, unread=unread)
+        def resumed() -> None:
+            self.surroundings.metrics.resumed += 1
+            self.log(logging.INFO, "session_resumed", f"resumed over {medium}", peer=peer)
+
+        version = self.transport.info.cli_version
+        details = {} if version is None else {"cli_version": version}
+        try:
+            await self._link.attend(stream, hello, unread, details=details, on_resumed=resumed)
+        except ReplayGap as exc:
+            raise TurnedAway("replay_gap", str(exc)) from exc
+        except ProtocolError as exc:
+            raise TurnedAway("malformed", str(exc), audible=self._link.is_audible) from exc
+
+    def _connection_over(self, cause: object) -> None:
         if self.ended is None:
             self.log(logging.INFO, "connection_over", f"its connection has ended ({cause or 'closed by the client'})")
-        elif self._said_goodbye:
-            with contextlib.suppress(*GONE):
-                await stream.send_eof()
-
-    def _welcome(self) -> bytes:
-        end = self._end
-        version = self.transport.info.cli_version
-        welcome = Welcome(
-            version=LINK_VERSION,
-            session=self.key,
-            lease=self.limits.lease,
-            received=end.received,
-            replay_from=end.replay_from,
-            window=end.window,
-            details={} if version is None else {"cli_version": version},
-        )
-        return encode_frame(welcome)
-
-    def _take(self, event: LinkEvent) -> None:
-        """Handle one event of the link. Raises `ProtocolError` for frames that a client must not send."""
-        match event:
-            case Data(_, data):
-                self._inbox.put(data)
-                self._received.fire()
-            case End():
-                self._input_over = True
-                self._received.fire()
-            case Bye():
-                if not self._farewell:
-                    self._farewell = True
-                    LoopTask.spawn(self._obey_farewell, name=f"farewell to session {self.id}")
-            case ProcessEnd() | Refusal():
-                raise ProtocolError("the client sent a frame that only a server may send", code="link.malformed")
 
     async def _obey_farewell(self) -> None:
         """End the process after the client's goodbye. Before that, wait at most a second for the client's earlier input to reach it, and at
         most five for the end of turns that the end of the input would drop.
         """
         with anyio.move_on_after(_LAST_WRITE):
-            while self._end.consumed < self._end.received:
-                await self._changed.wait()
+            await self._link.wait_consumed()
         await self.end_turns_quietly()
         self._note_end("client")
-        self._changed.fire()
+        self._link.changed.fire()
         await self.transport.close()

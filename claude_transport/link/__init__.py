@@ -1,1 +1,1 @@
-"""A link that outlives its connections: `machine` decides, and `carrier` brings the bytes."""
+"""A link that outlives its connections: `machine` decides, `carrier` brings the bytes, and `session` is the server's end."""

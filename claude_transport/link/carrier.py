@@ -5,7 +5,7 @@
 * `LinkInbox` holds the bytes that have arrived and wait for their reader.
 
 The rules (frames, positions, windows, replay) are in `claude_transport.link.machine`, without any I/O. The server's side of a
-session is `claude_transport.gateway.link_session`.
+session is `claude_transport.link.session`.
 """
 
 from __future__ import annotations
