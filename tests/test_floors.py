@@ -103,6 +103,26 @@ NEIGHBOURS: Mapping[str, str] = {
     "errors → text": "the message of an error may quote a peer: it is shown on one line, without secrets",
     "testing → fleet": "the kit holds what a worker serves to the same contract as every other medium",
 }
+# A wing is what the core can be used without. The core and `serving` know no wing, and a wing knows another for a reason only.
+# `testing` plays all of them, and `app` runs all of them.
+WINGS = frozenset(
+    {
+        *("bridge", "codex", "completion", "fleet", "gateway", "inspection", "interop", "observing", "pool", "sessions"),
+        *("app", "testing", "__init__", "__main__"),
+    }
+)
+KNOW_ALL_WINGS = frozenset({"app", "testing", "__init__", "__main__"})
+KNOWN_WINGS: Mapping[str, str] = {
+    "codex → completion": "an agent answers a call",
+    "codex → inspection": "an agent reads its tapes",
+    "codex → pool": "the sessions of an agent are kept warm",
+    "completion → codex": "the type of the argument `codex`",
+    "fleet → observing": "a session of a fleet is watched through the same events",
+    "fleet → sessions": "a worker looks for the conversation that a session goes on with",
+    "gateway → inspection": "the live page is the inspector's",
+    "gateway → observing": "`observe` stands behind the gateway's door, and speaks to its pages",
+    "transports → sessions": "a session with a store is mirrored into it",
+}
 FORBIDDEN_EVERYWHERE = {
     "claude_agent_sdk": "the official SDK is a peer to interoperate with, never a dependency",
     "coredis": "one module connects to Redis, for fleets and session stores",
@@ -559,6 +579,25 @@ def test_no_module_knows_what_it_must_not_know(house: dict[str, Module]) -> None
     assert report(faults_of_knowledge(house)) == ""
 
 
+def room_of(name: str) -> str:
+    return [*name.split("."), "__init__"][1]
+
+
+def known_wings(house: Mapping[str, Module]) -> set[str]:
+    """`importer → wing` for each room that knows a wing, but those that may know all."""
+    return {
+        f"{room_of(module.name)} → {room_of(found.target)}"
+        for module in house.values()
+        if room_of(module.name) not in KNOW_ALL_WINGS
+        for found in read_imports(module, house)
+        if is_ours(found.target) and room_of(found.target) in WINGS - {room_of(module.name)}
+    }
+
+
+def test_a_wing_is_known_where_there_is_a_reason_and_nowhere_else(house: dict[str, Module]) -> None:
+    assert known_wings(house) == set(KNOWN_WINGS)
+
+
 def test_no_modules_import_each_other_in_a_circle(house: dict[str, Module]) -> None:
     assert report(faults_of_cycles(house)) == ""
 
@@ -655,6 +694,12 @@ def test_imports_that_go_down_or_stay_in_their_package_are_fine(tmp_path: Path) 
     }
     house = build_house(tmp_path, files)
     assert [*faults_of_floors(house), *faults_of_knowledge(house), *faults_of_cycles(house), *faults_of_names(house)] == []
+
+
+@pytest.mark.parametrize(("path", "known"), [("client/turns.py", {"client → pool"}), ("pool/aim.py", set()), ("app/main.py", set())])
+def test_a_room_that_knows_a_wing_is_named(tmp_path: Path, path: str, known: set[str]) -> None:
+    house = build_house(tmp_path, {path: "def later():\n    from claude_transport.pool import keys", "pool/keys.py": ""})
+    assert known_wings(house) == known
 
 
 def test_a_module_without_a_floor_is_reported(tmp_path: Path) -> None:

@@ -193,8 +193,9 @@ class Gateway:
     async def drain(self, *, timeout: float | None = None) -> None:
         """Refuse new sessions, wait for running turns to finish, then close all sessions. Returns when they are closed.
 
-        A session without a running turn is closed at once. In link mode, a client that lost its connection may still come back to a
-        session whose turn runs. The gateway goes on listening: call `aclose()` afterwards.
+        A session without a running turn is closed at once, or after two seconds where the process may still have a prompt to read. In link
+        mode, a client that lost its connection may still come back to a session whose turn runs. The gateway goes on listening: call
+        `aclose()` afterwards.
 
         Args:
             timeout: seconds that running turns get; by default the `drain_timeout` of the gateway. Then their sessions are closed, too.
