@@ -32,9 +32,9 @@ from claude_transport.errors import (
     UsageError,
 )
 from claude_transport.exchange.arguments import check_callback, check_number, check_seconds
-from claude_transport.exchange.callbacks import CallbackFailures
 from claude_transport.exchange.ending import TransportEnd
 from claude_transport.exchange.failures import (
+    CallbackFailures,
     ConversationEnd,
     connect_guarded,
     guarded,

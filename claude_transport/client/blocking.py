@@ -297,7 +297,7 @@ class SyncQuery(SyncConversation[Message]):
     def failed_callbacks(self) -> int:
         """How many callbacks raised, cancelled themselves, took too long, or returned something that cannot be sent to the CLI.
 
-        Counted are can_use_tool, hooks, on_request and MCP servers of this program. `claude_transport.exchange.callbacks` logs each of
+        Counted are can_use_tool, hooks, on_request and MCP servers of this program. `claude_transport.exchange.failures` logs each of
         them, and the conversation continues.
         """
         return self._inner.failed_callbacks

@@ -24,7 +24,7 @@ from claude_transport.client.connection import DEFAULT_CLOSE_TIMEOUT, Connection
 from claude_transport.client.controls import DEFAULT_CONTROL_TIMEOUT, Controls, said
 from claude_transport.client.mcp import McpServers, check_change
 from claude_transport.client.questions import CanUseToolCallback, HookMatcher, OnCallbackError, OnRequest, Questions
-from claude_transport.client.reports import CloseReport, Prose, ResumePoint, cause_of_end, check_fields
+from claude_transport.client.reports import CloseReport, Prose, ResumePoint, cause_of_end
 from claude_transport.client.shadowing import ShadowedCallbacks, check_account
 from claude_transport.client.storage import AllMessages, MessageStorage, Turn
 from claude_transport.client.watchdog import DEFAULT_WATCHDOG, StallDetector, Watchdog
@@ -40,11 +40,11 @@ from claude_transport.errors import (
     UsageError,
 )
 from claude_transport.exchange.arguments import check_number, check_seconds
-from claude_transport.exchange.callbacks import CallbackFailures
 from claude_transport.exchange.ending import TransportEnd, shorten
-from claude_transport.exchange.failures import meant_for_the_program, raised_again, tells_of_the_end, translated
+from claude_transport.exchange.failures import CallbackFailures, meant_for_the_program, raised_again, tells_of_the_end, translated
 from claude_transport.exchange.outgoing import Delivery
 from claude_transport.exchange.requests import VERDICT_GRACE, PendingRequest
+from claude_transport.launch.rules import check_agent_rules, check_skills
 from claude_transport.loggers import logger_for
 from claude_transport.loops.alarm import Alarm
 from claude_transport.loops.background import OrderedStarts, start_in
@@ -133,7 +133,7 @@ class Query(Controls):
         self._mcp = McpServers(mcp_servers, on_failure=self._failures.note, tell=tell)
         self._questions = Questions(can_use_tool, hooks, on_request, on_error=on_callback_error, mcp=self._mcp, failures=self._failures)
         own = {"agents": agents, "hooks": self._questions.hook_config, "sdkMcpServers": list(self._mcp.names) or None}
-        self._fields = check_fields({**said(own), **(initialize or {})})
+        self._fields = _check_fields({**said(own), **(initialize or {})})
         self._timeout = initialize_timeout
         self._prose: Prose | None = None
         self._storage = MessageStorage(self._connection, max_buffered_bytes=max_buffered_bytes)
@@ -493,7 +493,7 @@ class Query(Controls):
     def failed_callbacks(self) -> int:
         """How many callbacks raised, cancelled themselves, took too long, or returned something that cannot be sent to the CLI.
 
-        Counted are can_use_tool, hooks, on_request and MCP servers of this program. `claude_transport.exchange.callbacks` logs each of
+        Counted are can_use_tool, hooks, on_request and MCP servers of this program. `claude_transport.exchange.failures` logs each of
         them, and the conversation continues.
         """
         return self._failures.failed
@@ -899,3 +899,15 @@ class QueryOptions(TypedDict, total=False):
     transport_close_timeout: float
     max_buffered_bytes: int
     watchdog: Watchdog | None
+
+
+def _check_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    """Check `skills` and `agents` in the fields of `initialize`, and return `fields`.
+
+    Raises `ConfigurationError` for names that the CLI would read as rules for other skills or tools.
+    """
+    check_skills(fields.get("skills"))
+    agents = fields.get("agents")
+    if isinstance(agents, Mapping):
+        check_agent_rules(agents)
+    return fields

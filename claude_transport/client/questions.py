@@ -6,21 +6,20 @@ fails, is late, or is withdrawn. MCP servers of this program are in `mcp`. How a
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import Context, ContextVar, copy_context
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import anyio
 import msgspec
 
 from claude_transport.client.mcp import McpCall, McpServers
-from claude_transport.client.reports import check_hook_event, check_on_error, check_sequence
 from claude_transport.errors import ConfigurationError, ControlRequestFailed, ProtocolError, UsageError
 from claude_transport.exchange.arguments import check_callback
-from claude_transport.exchange.callbacks import CallbackFailures
-from claude_transport.exchange.failures import guarded, without_cancellation
+from claude_transport.exchange.failures import CallbackFailures, guarded, without_cancellation
 from claude_transport.launch.features import require, supports
 from claude_transport.loggers import logger_for
 from claude_transport.loops.current import LightEvent
@@ -159,7 +158,7 @@ class Questions:
         mcp: McpServers,
         failures: CallbackFailures,
     ) -> None:
-        check_on_error(on_error)
+        _check_on_error(on_error)
         check_callback("can_use_tool", can_use_tool)
         check_callback("on_request", on_request)
         self._mcp = mcp
@@ -431,8 +430,8 @@ class HookRegistry:
         if hooks is not None and not isinstance(hooks, Mapping):
             raise ConfigurationError(f"hooks maps events to lists of HookMatcher, and is no {type(hooks).__name__}", option="hooks")
         for event, matchers in (hooks or {}).items():
-            check_hook_event(event)
-            check_sequence("hooks", matchers, of=HookMatcher, what=f"hooks[{event!r}]")
+            _check_hook_event(event)
+            _check_sequence("hooks", matchers, of=HookMatcher, what=f"hooks[{event!r}]")
             self._config[event] = [self._register(event, matcher) for matcher in matchers]
 
     @property
@@ -573,3 +572,34 @@ def _permission_context(body: CanUseTool, question: Question) -> CallbackContext
         decision_reason=body.decision_reason,
         requires_user_interaction=bool(body.requires_user_interaction),
     )
+
+
+def _check_on_error(value: object) -> None:
+    """Raise `ConfigurationError` unless `value` is "deny" or "allow"."""
+    if value not in ("deny", "allow"):
+        _refuse("on_callback_error", f'on_callback_error must be "deny" or "allow", not {value!r}')
+
+
+def _check_hook_event(event: object) -> None:
+    """Raise `ConfigurationError` unless `event` is a known hook event: hooks of an unknown one would never run."""
+    from claude_transport.protocol.hooks import HookEvent  # its many classes are made for conversations with hooks only
+
+    if not isinstance(event, str) or event not in [*HookEvent]:
+        close: list[str] = []
+        with contextlib.suppress(OSError):  # the import fails when no file descriptor is free; then the message has no hint
+            import difflib  # only when the hint is needed
+
+            close = difflib.get_close_matches(str(event), [*HookEvent], n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        _refuse("hooks", f"there is no hook event {event!r}{hint} (for an event of a newer CLI, pass its hooks in initialize=)")
+
+
+def _check_sequence(option: str, value: Any, *, of: type, what: str) -> None:
+    """Raise `ConfigurationError` unless `value` is a sequence of `of`. `what` names the value in the message."""
+    is_list = isinstance(value, Sequence) and not isinstance(value, str | bytes | Mapping)
+    if not is_list or not all(isinstance(item, of) for item in value):
+        _refuse(option, f"{what} must be a list of {of.__name__}, not {value!r}")
+
+
+def _refuse(option: str, message: str) -> NoReturn:
+    raise ConfigurationError(message, option=option)

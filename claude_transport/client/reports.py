@@ -1,15 +1,13 @@
-"""What a `Query` reports: `CloseReport`, `ResumePoint`, and the errors that explain the end of a CLI. Checks of its own arguments, too."""
+"""What a `Query` reports: `CloseReport`, `ResumePoint`, and the errors that explain the end of a CLI."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, NoReturn
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 import msgspec
 
-from claude_transport.errors import ClaudeTransportError, CLIJSONDecodeError, ConfigurationError, ConnectionLost, ProcessError
-from claude_transport.launch.rules import check_agent_rules, check_skills
+from claude_transport.errors import ClaudeTransportError, CLIJSONDecodeError, ConnectionLost, ProcessError
 from claude_transport.protocol.codec import DecodeCounters
 from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage
 from claude_transport.protocol.framing import OversizedLine
@@ -122,49 +120,3 @@ def ended_before_answer(info: TransportInfo, *, failure: ClaudeTransportError | 
         lost = ConnectionLost(f"{how}. Start a new session and ask again.")
     lost.__cause__ = failure
     return lost
-
-
-# Checks of arguments
-
-
-def check_fields(fields: dict[str, Any]) -> dict[str, Any]:
-    """Check `skills` and `agents` in the fields of `initialize`, and return `fields`.
-
-    Raises `ConfigurationError` for names that the CLI would read as rules for other skills or tools.
-    """
-    check_skills(fields.get("skills"))
-    agents = fields.get("agents")
-    if isinstance(agents, Mapping):
-        check_agent_rules(agents)
-    return fields
-
-
-def check_on_error(value: object) -> None:
-    """Raise `ConfigurationError` unless `value` is "deny" or "allow"."""
-    if value not in ("deny", "allow"):
-        _refuse("on_callback_error", f'on_callback_error must be "deny" or "allow", not {value!r}')
-
-
-def check_hook_event(event: object) -> None:
-    """Raise `ConfigurationError` unless `event` is a known hook event: hooks of an unknown one would never run."""
-    from claude_transport.protocol.hooks import HookEvent  # its many classes are made for conversations with hooks only
-
-    if not isinstance(event, str) or event not in [*HookEvent]:
-        close: list[str] = []
-        with contextlib.suppress(OSError):  # the import fails when no file descriptor is free; then the message has no hint
-            import difflib  # only when the hint is needed
-
-            close = difflib.get_close_matches(str(event), [*HookEvent], n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        _refuse("hooks", f"there is no hook event {event!r}{hint} (for an event of a newer CLI, pass its hooks in initialize=)")
-
-
-def check_sequence(option: str, value: Any, *, of: type, what: str) -> None:
-    """Raise `ConfigurationError` unless `value` is a sequence of `of`. `what` names the value in the message."""
-    is_list = isinstance(value, Sequence) and not isinstance(value, str | bytes | Mapping)
-    if not is_list or not all(isinstance(item, of) for item in value):
-        _refuse(option, f"{what} must be a list of {of.__name__}, not {value!r}")
-
-
-def _refuse(option: str, message: str) -> NoReturn:
-    raise ConfigurationError(message, option=option)

@@ -16,8 +16,7 @@ import anyio
 from claude_transport.codex.messages import ApprovalRequest, CodexMessage, CodexRequest, RequestId, ToolCallRequest
 from claude_transport.errors import ConfigurationError, JSONRPCError
 from claude_transport.exchange.arguments import check_callback
-from claude_transport.exchange.callbacks import CallbackFailures
-from claude_transport.exchange.failures import guarded, without_cancellation
+from claude_transport.exchange.failures import CallbackFailures, guarded, without_cancellation
 from claude_transport.loggers import logger_for
 from claude_transport.text.printable import printable
 

@@ -73,7 +73,7 @@ class Judge:
 
     def watching_callbacks(self) -> AbstractContextManager[None]:
         """Note every callback that fails inside the block. The program under test goes on after that, and the CLI hears a denial."""
-        from claude_transport.exchange.callbacks import watching_callbacks
+        from claude_transport.exchange.failures import watching_callbacks
 
         return watching_callbacks(self._note_callback)
 

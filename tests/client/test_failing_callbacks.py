@@ -139,7 +139,7 @@ async def test_every_failure_is_counted_and_logged_without_its_secrets_and_the_s
         assert (query.failed_callbacks, query.late_answers) == (4, 0)
         assert "4 failed callbacks" in repr(query)
         assert (await query.request("still_there")) == {}
-    failed = [record for record in caplog.records if record.name == "claude_transport.exchange.callbacks"]
+    failed = [record for record in caplog.records if record.name == "claude_transport.exchange.failures"]
     assert [record.getMessage().partition("\n")[0] for record in failed] == [
         "can_use_tool, asked about 'Bash', failed (OSError)",
         "the PreToolUse hook failed (OSError)",

@@ -12,7 +12,7 @@ from peers import ForeignTransport, Frame, permission, soon
 
 from claude_transport import Allow, Query
 from claude_transport.client import create_sdk_mcp_server, tool
-from claude_transport.exchange.callbacks import CallbackFailures
+from claude_transport.exchange.failures import CallbackFailures
 
 KINDS = [kind for kind in HOSTILE if kind != "a megabyte of controls"]
 
@@ -69,7 +69,7 @@ async def test_the_id_of_a_question_whose_callback_resists_the_close(kind: str, 
 def test_the_name_of_a_callback_that_fails_and_what_it_returned(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     words = HOSTILE[kind]
     failures = CallbackFailures()
-    with caplog.at_level("DEBUG", "claude_transport.exchange.callbacks"):
+    with caplog.at_level("DEBUG", "claude_transport.exchange.failures"):
         failures.note(words, what="it returned nothing")
         failures.note("can_use_tool", what=words)
         failures.note(words, ValueError("broken"))

@@ -16,7 +16,7 @@ import msgspec
 from claude_transport.client.query import Query, QueryOptions
 from claude_transport.client.questions import Allow, CallbackContext, CanUseToolCallback, Deny, HookCallable, HookMatcher
 from claude_transport.errors import ConfigurationError
-from claude_transport.exchange.callbacks import tell_watchers
+from claude_transport.exchange.failures import tell_watchers
 from claude_transport.interop.agent_sdk.adapting import AdaptedTransport, adapt
 from claude_transport.launch.launcher import Launcher
 from claude_transport.launch.options import ClaudeOptions
