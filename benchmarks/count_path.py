@@ -1,4 +1,5 @@
-"""Count what one `send()`, one message and one control request pass inside the package: files, functions, calls, coroutines and objects.
+"""Count what opening a `Query`, one `send()`, one message and one control request pass inside the package: files, functions, calls,
+coroutines and objects.
 
     python benchmarks/count_path.py                    a table for asyncio
     python benchmarks/count_path.py --backend trio
@@ -7,6 +8,8 @@
 A `Query` talks to a small child process over a `SubprocessTransport`. Nothing is timed: the script counts the calls of Python functions
 with `sys.setprofile`. It counts the second prompt and the third message of a turn, because the first ones also set things up.
 
+* Opening: from the call of `Query()` until `start()` returns, over a transport in this file, the second time. What the transport itself
+  does is not counted, and so not how a process is started.
 * `send()`: from the call until it returns, with the work of the writing task.
 * One message: from the call of `anext(turn)`, before the child writes, until it returns the message.
 * One request: from the call of `set_permission_mode()`, the second one, until it returns the answer.
@@ -21,13 +24,14 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import anyio
+import msgspec
 
 import claude_transport as ct
 
@@ -59,6 +63,52 @@ for line in sys.stdin:
             say(type="result", subtype="success", is_error=False, session_id="s", uuid="r", num_turns=1, duration_ms=1,
                 duration_api_ms=1, result="A few words.", total_cost_usd=0, usage={})
 """
+
+
+class Answering(ct.Transport):
+    """A peer in memory that answers `initialize`, as a CLI does, and says nothing else."""
+
+    def __init__(self) -> None:
+        self._asked = anyio.Event()
+        self._over = anyio.Event()
+        self._line = b""
+        self._is_open = False
+
+    async def connect(self) -> None:
+        self._is_open = True
+
+    async def write(self, data: str | bytes) -> None:
+        request = msgspec.json.decode(data)
+        self._line = msgspec.json.encode(_answer_to(request["request_id"]))
+        self._asked.set()
+
+    async def _messages(self) -> AsyncIterator[dict[str, Any]]:
+        async for lines in self.read_lines():
+            for line in lines:
+                yield msgspec.json.decode(line)
+
+    def read_messages(self) -> AsyncIterator[dict[str, Any]]:
+        return self._messages()
+
+    async def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
+        await self._asked.wait()
+        yield [self._line]
+        await self._over.wait()
+
+    async def end_input(self) -> None:
+        self._over.set()
+
+    async def close(self) -> None:
+        self._is_open = False
+        self._over.set()
+
+    def is_ready(self) -> bool:
+        return self._is_open
+
+
+def _answer_to(request_id: str) -> dict[str, Any]:
+    payload = {"commands": [], "agents": [], "models": [], "account": {"tokenSource": "none"}, "output_style": "default", "pid": 1}
+    return {"type": "control_response", "response": {"subtype": "success", "request_id": request_id, "response": payload}}
 
 
 _BY_THE_CLOCK = {"_Ringer._run"}
@@ -119,6 +169,7 @@ def counting() -> Iterator[Passage]:
 
 async def count_paths(wrap: Callable[[ct.Transport], ct.Transport] | None = None) -> dict[str, Passage]:
     """Run a conversation with a child process: what its second `send()` and the third message of that turn pass. `wrap` adds wrappers."""
+    opening = await count_opening(wrap)
     transport: ct.Transport = ct.SubprocessTransport(command=[sys.executable, "-u", "-c", PEER])
     async with ct.Query(wrap(transport) if wrap else transport) as query:
         await (await query.send("One")).result()
@@ -135,12 +186,26 @@ async def count_paths(wrap: Callable[[ct.Transport], ct.Transport] | None = None
         await query.set_permission_mode("plan")
         with counting() as asking:
             await query.set_permission_mode("default")
-    return {"send()": sending, "one message": hearing, "one request": asking}
+    return {"opening": opening, "send()": sending, "one message": hearing, "one request": asking}
+
+
+async def count_opening(wrap: Callable[[ct.Transport], ct.Transport] | None = None) -> Passage:
+    """Open two queries, one after the other, and return what the second one passes until it is open."""
+    await _open(Answering())
+    return await _open(wrap(Answering()) if wrap else Answering())
+
+
+async def _open(transport: ct.Transport) -> Passage:
+    with counting() as opening:
+        query = ct.Query(transport)
+        await query.start()
+    await query.aclose()
+    return opening
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description="Count what one send() and one message pass inside the package.")
+    parser = argparse.ArgumentParser(description="Count what opening a Query, one send() and one message pass inside the package.")
     parser.add_argument("--backend", choices=["asyncio", "trio"], default="asyncio")
     parser.add_argument("--functions", action="store_true", help="print the name of each function, too")
     arguments = parser.parse_args()

@@ -21,7 +21,7 @@ from msgspec.structs import force_setattr
 
 from claude_transport.client.compatibility import Compatibility
 from claude_transport.client.connection import DEFAULT_CLOSE_TIMEOUT, Connection
-from claude_transport.client.controls import DEFAULT_CONTROL_TIMEOUT, Controls, said
+from claude_transport.client.controls import DEFAULT_CONTROL_TIMEOUT, Controls
 from claude_transport.client.mcp import McpServers, check_change
 from claude_transport.client.questions import CanUseToolCallback, HookMatcher, OnCallbackError, OnRequest, Questions
 from claude_transport.client.reports import CloseReport, Prose, ResumePoint, cause_of_end
@@ -133,7 +133,8 @@ class Query(Controls):
         self._mcp = McpServers(mcp_servers, on_failure=self._failures.note, tell=tell)
         self._questions = Questions(can_use_tool, hooks, on_request, on_error=on_callback_error, mcp=self._mcp, failures=self._failures)
         own = {"agents": agents, "hooks": self._questions.hook_config, "sdkMcpServers": list(self._mcp.names) or None}
-        self._fields = _check_fields({**said(own), **(initialize or {})})
+        fields = {**{name: value for name, value in own.items() if value is not None}, **(initialize or {})}
+        self._fields = _check_fields(fields) if fields else fields
         self._timeout = initialize_timeout
         self._prose: Prose | None = None
         self._storage = MessageStorage(self._connection, max_buffered_bytes=max_buffered_bytes)

@@ -172,6 +172,13 @@ def counter(monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module("count_path")
 
 
+async def test_opening_a_query_passes_at_most_24_files_and_165_functions(counter: Any) -> None:
+    opening = await counter.count_opening()
+    assert len(opening.files) <= 24, opening.files
+    assert len(opening.calls) <= 165, [*opening.calls]
+    assert opening.calls.total() >= 100  # it is counted at all
+
+
 async def test_one_prompt_passes_at_most_12_files_and_28_functions(counter: Any) -> None:
     sending = (await counter.count_paths())["send()"]
     assert len(sending.files) <= 12, sending.files
