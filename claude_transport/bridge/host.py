@@ -48,7 +48,6 @@ from claude_transport.bridge.configuration import (
 from claude_transport.bridge.tools import HostTool, ToolsSession
 from claude_transport.client.mcp import McpCall, McpServers, OnFailure
 from claude_transport.errors import ConfigurationError, ProtocolError, UsageError
-from claude_transport.exchange.callbacks import CallbackFailures
 from claude_transport.exchange.failures import CallbackFailures
 from claude_transport.gateway.door import UnadmittedConnections
 from claude_transport.gateway.listeners import Listener, accept_all, open_listeners

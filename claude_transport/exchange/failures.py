@@ -27,7 +27,6 @@ from claude_transport.errors import (
 )
 from claude_transport.loggers import logger_for
 from claude_transport.loops.current import LightEvent, is_being_cancelled_here
-from claude_transport.loops.current import Flag, is_being_cancelled_here
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.text.printable import printable, printable_lines
 from claude_transport.transport import TransportInfo, TransportLike, info_of

@@ -16,26 +16,11 @@ import anyio
 from anyio.abc import ByteStream
 
 from claude_transport.errors import ClaudeTransportError, ProcessError, ProtocolError, ReplayGap, TruncatedStream
-from claude_transport.gateway.session import GONE, Session, Surroundings
-from claude_transport.link.carrier import LinkCarrier, LinkInbox
+from claude_transport.gateway.session import Session, Surroundings
 from claude_transport.link.machine import (
     CLOSED_BY_SERVER,
-    LINK_VERSION,
-    Bye,
-    Data,
-    End,
     Hello,
-    LinkEnd,
-    LinkEvent,
-    ProcessEnd,
-    Refusal,
-    Welcome,
-    encode_frame,
 )
-from claude_transport.loops.background import LoopTask
-from claude_transport.loops.current import Wakeup
-from claude_transport.gateway.session import Session, Surroundings
-from claude_transport.link.machine import CLOSED_BY_SERVER, Hello
 from claude_transport.link.session import LinkServer
 from claude_transport.loops.background import LoopTask
 from claude_transport.protocol.framing import LineBlock
