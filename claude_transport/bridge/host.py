@@ -49,9 +49,6 @@ from claude_transport.bridge.tools import HostTool, ToolsSession
 from claude_transport.client.mcp import McpCall, McpServers, OnFailure
 from claude_transport.errors import ConfigurationError, ProtocolError, UsageError
 from claude_transport.exchange.failures import CallbackFailures
-from claude_transport.gateway.door import UnadmittedConnections
-from claude_transport.gateway.listeners import Listener, accept_all, open_listeners
-from claude_transport.gateway.turned_away import RefusalLog
 from claude_transport.loggers import logger_for
 from claude_transport.loops.background import LoopTask
 from claude_transport.protocol.framing import LineFramer

@@ -20,8 +20,7 @@ import msgspec
 
 from claude_transport.errors import ClaudeTransportError, ReplayGap
 from claude_transport.gateway.session import GONE, Session
-from claude_transport.inspection.live import LiveTimeline
-from claude_transport.inspection.page import live_policy, render_live_page
+from claude_transport.inspection.page import LiveTimeline, live_policy, render_live_page
 from claude_transport.observing.following import Follower, change_of, events_of, in_thread, lines_of
 from claude_transport.protocol.observation import SCRUBBED_HEADER, Excerpt, LineLog
 from claude_transport.protocol.server_sent_events import CONTENT_TYPE, HEARTBEAT, encode_event

@@ -2,11 +2,14 @@
 
 Text from the tape is escaped in the markup, and the JSON for the script has no `<` in it. The page's policy (CSP) admits one script and one
 style, by their hashes, and no connections. `assets/page.js` draws the events; the figures above them need no script.
+
+`LiveTimeline` reads the lines of a session while it runs, with the lanes of `timeline.py`, and tells its page what has changed.
 """
 
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,9 +20,11 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from claude_transport.inspection.scene import LANES, Event, bytes_text, count_text, dollars_text, plural, seconds_text
+from claude_transport.inspection.scene import LANES, Event, EventStore, bytes_text, count_text, dollars_text, plural, seconds_text
 from claude_transport.inspection.summary import CallStats, TapeSummary, TurnSummary
-from claude_transport.inspection.timeline import Timeline
+from claude_transport.inspection.timeline import Reading, Timeline
+from claude_transport.protocol.observation import ObservedLine
+from claude_transport.protocol.tape import TapeHeader
 from claude_transport.wrappers.metrics_snapshot import TokenCounts
 
 _LEVELS: Final = ("minor", "normal", "warning", "error")
@@ -36,6 +41,12 @@ _HARMLESS: Final = (
 )
 
 _ROWS_AT_A_TIME: Final = 500
+
+MAX_LIVE_EVENTS = 8_000
+"""Events of a live page: half from the beginning, half from the end."""
+
+MAX_LIVE_CHARS = 4_000_000
+"""Characters of text of a live page, about."""
 
 
 def render_page(timeline: Timeline, *, title: str) -> Iterator[str]:
@@ -373,3 +384,57 @@ def _fold(title: str, count: int, columns: Sequence[str], rows: Sequence[_Cells]
 
 def _read(tokens: TokenCounts) -> int:
     return tokens.input_tokens + tokens.cache_creation_input_tokens + tokens.cache_read_input_tokens
+
+
+class LiveTimeline:
+    """The timeline of a running session, in bounded memory. Each reading of lines makes a new `revision`.
+
+    Args:
+        cli_version: the version of the agent, if it is known.
+        created_at: when the session began, in UTC.
+        scrubbed: whether the lines are redacted.
+    """
+
+    def __init__(self, *, cli_version: str | None = None, created_at: dt.datetime | None = None, scrubbed: bool = True) -> None:
+        self._header = TapeHeader(cli_version=cli_version, created_at=created_at, scrubbed=scrubbed)
+        self._shelf = EventStore(max_events=MAX_LIVE_EVENTS, max_text_chars=MAX_LIVE_CHARS)
+        self._shelf.on_change = self._note
+        self._reading = Reading(self._shelf)
+        self._changed: dict[int, int] = {}  # the revision of each event, the oldest change first
+        self.ended: bool = False
+        """True after `end()`."""
+        self.revision: int = 0
+        """Grows with each change; 0 before the first."""
+
+    def read(self, lines: Iterable[ObservedLine]) -> None:
+        """Read lines that follow those that were read."""
+        self.revision += 1
+        for line in lines:
+            self._reading.read(line.position, line.record)
+
+    def end(self) -> None:
+        """Close what is open: the session has ended. Later calls do nothing."""
+        if not self.ended:
+            self.ended = True
+            self.revision += 1
+            self._reading.close()
+
+    def changes(self, since: int) -> bytes:
+        """Return what has changed behind revision `since`, as one line of JSON for the script of the page.
+
+        It has all figures, and the events that were added or changed. For `since=0` these are all events.
+        """
+        ids: list[int] = []
+        for event_id, revision in reversed(self._changed.items()):
+            if revision <= since:
+                break
+            ids.append(event_id)
+        events = [event for event_id in reversed(ids) if (event := self._shelf.get(event_id)) is not None]
+        summary = self._reading.summary(self._header)
+        return live_changes(summary, events, count=self._shelf.count, revision=self.revision, ended=self.ended)
+
+    def _note(self, event_id: int) -> None:
+        self._changed.pop(event_id, None)
+        self._changed[event_id] = self.revision
+        if len(self._changed) > 2 * MAX_LIVE_EVENTS:  # events that were left out of the shelf
+            self._changed = {each: revision for each, revision in self._changed.items() if self._shelf.get(each) is not None}
