@@ -118,7 +118,7 @@ class ClaudeTurns(TurnTracker):
     """Follows the turns of `claude`: from a prompt until the CLI reports `idle`, or until a result where it reports no states.
 
     A prompt that the CLI has not read when it reports the end keeps the session busy: its turn is still to come. A turn without a prompt,
-    such as one after a task in the background, makes the session busy as soon as the CLI reports it.
+    such as one after a task in the background, makes the session busy where the CLI reports its state.
 
     Where the CLI reports its state and has read every prompt, only the last 16 KiB of each block are searched, unless `exactly` is asked
     for. Only prompts and results are decoded.
@@ -168,9 +168,9 @@ class ClaudeTurns(TurnTracker):
             return block.has(_STATE, tail=block.size if exactly else _TAIL_BYTES)
         if block.has(_STATE):
             return True
-        if self._busy or self.over < self.begun:
-            return any(map(block.has, (_LIFE, b'"result"', _INIT)))
-        return not self._reports_states and (block.has(_INIT) or block.has(_LIFE))
+        if self._busy:
+            return block.has(_LIFE) or block.has(b'"result"')
+        return (self.over < self.begun or self.turn_may_follow) and any(map(block.has, (_INIT, _LIFE, b'"result"')))
 
     def _note(self, line: bytes) -> None:
         if _STATE in line:
