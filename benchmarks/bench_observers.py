@@ -22,7 +22,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from claude_transport.inspection.live import LiveTimeline
+from claude_transport.inspection.page import LiveTimeline
 from claude_transport.observing.following import LocalObservation
 from claude_transport.protocol.framing import LineBlock
 from claude_transport.protocol.observation import LineLog, ObservedLine, ScrubbedLog
