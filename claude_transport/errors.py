@@ -598,7 +598,7 @@ class ControlTimeout(ControlError):
 
 
 class ControlRequestFailed(ControlError):
-    """The peer refused a control request. `error_code` is the reason for programs, if the peer sent one."""
+    """The peer refused a control request. `error_code` is its reason in a form for programs; None when the peer sent none."""
 
     code = "control.refused"
 

@@ -73,7 +73,7 @@ class AskedCall(Protocol):
 
     @property
     def plain(self) -> bool:
-        """True when the caller gave no `ClaudeOptions`. Then only those that `arguments` names say what is wanted."""
+        """True when the caller gave no `ClaudeOptions`. All else in `options` is then a default, but for the names in `arguments`."""
         ...
 
     @property

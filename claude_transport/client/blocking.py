@@ -157,8 +157,9 @@ class SyncQuery(SyncConversation[Message]):
         self._loop.call(self._inner.start)
 
     def abandon(self, *, timeout: float = DEFAULT_CLOSE_TIMEOUT, hurry: bool = False) -> None:
-        """Begin to close the query and return at once, without waiting for the end. For code that cannot await, in any thread. `timeout`,
-        in seconds, and `hurry` are those of `aclose()`; a value that is no number raises `UsageError`.
+        """Begin to close the query and return at once, without waiting for the end. May be called from any thread, also outside a task.
+
+        `timeout`, in seconds, and `hurry` mean what they mean for `aclose()`. A `timeout` that is no number raises `UsageError`.
         """
         return self._inner.abandon(timeout=timeout, hurry=hurry)
 

@@ -237,8 +237,9 @@ class Query(Controls):
         return connection.report()
 
     def abandon(self, *, timeout: float = DEFAULT_CLOSE_TIMEOUT, hurry: bool = False) -> None:
-        """Begin to close the query and return at once, without waiting for the end. For code that cannot await, in any thread. `timeout`,
-        in seconds, and `hurry` are those of `aclose()`; a value that is no number raises `UsageError`.
+        """Begin to close the query and return at once, without waiting for the end. May be called from any thread, also outside a task.
+
+        `timeout`, in seconds, and `hurry` mean what they mean for `aclose()`. A `timeout` that is no number raises `UsageError`.
         """
         check_seconds("timeout", timeout)
         self._connection.call(functools.partial(self._ask_to_close, timeout=timeout, hurry=hurry))

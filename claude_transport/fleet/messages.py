@@ -2,9 +2,9 @@
 
 A session has two streams, `in` (client to process) and `out`. The number of an entry is its id in the broker. `FleetWriter` keeps what the
 broker may still lose, `FleetReader` takes each entry once, and both stop when their token is no longer the newest. `Lease` says how long a
-worker may feed its process. What is asked of the broker is in the structs of `Call`; the scripts in `fleet_scripts.py` answer them.
+worker may feed its process. What is asked of the broker is in the structs of `Call`; the scripts in `scripts.py` answer them.
 
-There is no I/O and no clock here: the caller brings entries, answers and the time. The two ends made of these parts are in `fleet_ends.py`.
+There is no I/O and no clock here: the caller brings entries, answers and the time. The two ends made of these parts are in `ends.py`.
 """
 
 from __future__ import annotations

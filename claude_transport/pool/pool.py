@@ -3,7 +3,7 @@
 Each session serves one use and is then ended. `/clear` would begin a new conversation in the same process, but the permission mode, the
 model and the costs of the last user would stay (CLI 2.1.329, real; `tests/e2e/test_warm_sessions.py`).
 
-`SessionPool` is the public face; `CodexPool` in `codex_pool.py` is that for Codex. Below them, `Stock` holds the sessions and decides to
+`SessionPool` is the public face; `CodexPool` in `codex/pool.py` is that for Codex. Below them, `Stock` holds the sessions and decides to
 start them, hand them out and end them, `PoolLimits` decides how many there are, and a `Recipe` makes them.
 """
 

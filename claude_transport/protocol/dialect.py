@@ -2,7 +2,7 @@
 
 Transports carry lines and know no dialect. A gateway, a tape, metrics and traces need three facts more: when a turn runs, what ends it, and
 how a session is ended without losing it. `find_dialect` tells the dialect from the first line that holds a message. `claude_turns.py` and
-`codex_turns.py` follow the turns.
+`codex/turns.py` follow the turns.
 """
 
 from __future__ import annotations

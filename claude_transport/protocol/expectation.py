@@ -16,12 +16,11 @@ _SHOWN_CHARS = 400
 
 
 class ExpectationFailed(UsageError, AssertionError):
-    """Raised in a test when the host writes something else than the script or tape expects. Compare `expected` with `actual` at `step`.
+    """Raised in a test when the program under test writes something else than the script or tape expects.
 
-    These three are texts: the place in the script or tape, what should have come, and what came. `diff` names each field in which a line
-    differs from that of a tape, with both values; test runners show it below the message. It is empty where nothing is to be compared. It
-    is also an `AssertionError`, so test
-    runners show it as a failed test.
+    `step` is the place in the script or tape, `expected` what should have come there, and `actual` what came: three texts. `diff` names
+    each field that differs from the line on the tape, with both values. Without a line to compare with, `diff` is empty. The error is also
+    an `AssertionError`, so test runners show a failed test, with `diff` below its message.
     """
 
     code = "testing.expectation_failed"

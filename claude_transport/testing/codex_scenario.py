@@ -166,9 +166,9 @@ else:
 
 
 class CodexRule(Checked, frozen=True, kw_only=True):
-    """Makes a `CodexScenario` answer every prompt that contains the text `contains`, in upper or lower case, with `steps`.
+    """Tells a fake Codex how to answer each prompt that contains the text `contains`, in upper or lower case. A part of `CodexScenario`.
 
-    A text in place of the steps is the text of the answer.
+    `steps` are what the fake does then, one after the other. A plain text in their place is the answer.
     """
 
     contains: str
