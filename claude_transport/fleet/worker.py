@@ -17,7 +17,7 @@ import uuid as uuids
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import metadata
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import anyio
 import msgspec
@@ -48,8 +48,8 @@ from claude_transport.fleet.tables import Tables
 from claude_transport.fleet.takeover import SETUP_REQUESTS, setup_lines, takeover_lines
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.loggers import logger_for
-from claude_transport.loops.current import Wakeup
-from claude_transport.redis.client import first_of
+from claude_transport.loops.current import Wakeup, is_stopped_here
+from claude_transport.redis.client import first_of, leaves_of
 from claude_transport.serving.choices import DEFAULT_CHOICES, Choices, check_answers
 from claude_transport.serving.door import ANYBODY, Allowance, Door, GatewayLimits, GatewayTokens
 from claude_transport.serving.hosted import START_TIMEOUT, close_quietly, start_process, trace_of
@@ -221,7 +221,7 @@ class FleetWorker:
                 await broker.start(timeout=START_TIMEOUT)
                 await self._serve(broker)
         except BaseExceptionGroup as group:
-            raise first_of(group) from group
+            _raise_first_of(group)
 
     async def _serve(self, broker: Broker) -> None:
         try:
@@ -766,6 +766,18 @@ def _counted(allowance: Allowance) -> Iterator[None]:
         allowance.end_session()
 
 
+def _raise_first_of(group: BaseExceptionGroup[BaseException]) -> NoReturn:
+    """Raise the first plain error of a group. While the caller is being cancelled, raise the cancellation that is in the group.
+
+    A cancellation closes connections, and what coredis then cleans up on them may fail. Such an error says nothing.
+    """
+    if is_stopped_here():
+        for each in leaves_of(group):
+            if isinstance(each, anyio.get_cancelled_exc_class()):
+                raise each
+    raise first_of(group) from group
+
+
 @contextlib.asynccontextmanager
 async def _renewed(carrier: Carrier, end: WorkerEnd) -> AsyncIterator[None]:
     """Keep the lease while the block runs. A lease that is lost cancels the block, and raises."""
@@ -786,7 +798,7 @@ async def _renewed(carrier: Carrier, end: WorkerEnd) -> AsyncIterator[None]:
             yield
             tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:
-        raise first_of(group) from group
+        _raise_first_of(group)
     if lost:
         raise lost[0]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import anyio
@@ -110,11 +110,20 @@ def first_of(exc: BaseException) -> Exception:
 
     Of a connection that could not be made, it is what the system or TLS has said, which coredis puts behind an error of its own.
     """
-    while isinstance(exc, BaseExceptionGroup):
-        exc = exc.exceptions[0]
+    leaves = [*leaves_of(exc)]
+    exc = next((each for each in leaves if isinstance(each, Exception)), leaves[0])
     if type(exc).__name__ == "ConnectionError" and isinstance(exc.__cause__, OSError):
         exc = exc.__cause__
     return exc if isinstance(exc, Exception) else RuntimeError(type(exc).__name__)
+
+
+def leaves_of(exc: BaseException) -> Iterator[BaseException]:
+    """Yield the errors in nested groups; an error that is no group is the only one."""
+    if isinstance(exc, BaseExceptionGroup):
+        for each in exc.exceptions:
+            yield from leaves_of(each)
+    else:
+        yield exc
 
 
 def is_of_server(failure: Exception) -> bool:

@@ -182,3 +182,42 @@ async def test_each_question_of_an_operator_to_a_broker_that_is_gone_is_a_typed_
             with pytest.raises(errors.CLIConnectionError) as caught:
                 await ask()
             assert caught.value.code == "fleet.broker_lost"
+
+
+@pytest.mark.parametrize("fails", ["while it is cancelled", "by itself"])
+async def test_a_cancelled_worker_ends_as_cancelled_although_its_connection_fails_meanwhile(
+    broker: BrokerServer, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    """What coredis cleans up may fail then, in one group with the cancellation. A failure without one is told as it is."""
+    failing = anyio.Event()
+
+    async def listen(*_: object) -> None:
+        try:
+            await failing.wait()
+            await anyio.sleep_forever() if fails == "while it is cancelled" else None
+        except anyio.get_cancelled_exc_class() as cancelled:
+            raise BaseExceptionGroup("coredis", [cancelled, anyio.ClosedResourceError()]) from None
+        raise ExceptionGroup("coredis", [anyio.ClosedResourceError()])
+
+    monkeypatch.setattr(Broker, "listen", listen)
+    worker = FleetWorker(broker.url, command=ECHO)
+    ended: list[BaseException | None] = []
+
+    async def serve() -> None:
+        try:
+            await worker.serve()
+        except BaseException as error:
+            ended.append(error)
+            raise
+
+    with contextlib.suppress(ExceptionGroup):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(serve)
+            await worker.started.wait()
+            failing.set()
+            if fails == "while it is cancelled":
+                await anyio.wait_all_tasks_blocked()
+                tasks.cancel_scope.cancel()
+    (error,) = ended
+    wanted = anyio.get_cancelled_exc_class() if fails == "while it is cancelled" else anyio.ClosedResourceError
+    assert isinstance(error, wanted), repr(error)
