@@ -54,19 +54,19 @@ class Mailbox(ABC, Generic[T]):
     """
 
     partial: ClassVar[tuple[type, ...]] = ()
-    """Messages of these classes are repeated whole: they are given up first."""
+    """Classes of messages that hold a part of a later message. When memory is short, they are given up first."""
 
     def __init__(self, *, taken_upto: int = -1) -> None:
         self.ready: list[T] = []
         """The next messages, the first one last: `ready.pop()` takes it, and `refill()` gets more. Always the same list."""
         self.runs: deque[Run[T]] | tuple[()] = ()
-        """What comes after them."""
+        """The runs of messages that follow `ready`."""
         self.arrival: Wakeup = Wakeup()
         """Fires when messages come, and at the end."""
         self.has_ended: bool = False
         """True once nothing more can come (a plain attribute, as the others: a reader looks at it for each message)."""
         self.error: ClaudeTransportError | None = None
-        """What it ended with."""
+        """The error with which the mailbox ended, if there was one."""
         self._ready_costs: list[int] | None = None  # of the first of `ready`, of the first two, …; when they are known
         self._ready_upto = taken_upto  # the place of the last message of `ready`
         self._ready_after = taken_upto  # the place before the first of them
@@ -167,7 +167,7 @@ class Mailbox(ABC, Generic[T]):
         return True
 
     def peek(self) -> tuple[tuple[int, T], ...]:
-        """Return what is here, each message with its place, without taking it."""
+        """Return the waiting messages with their places, and leave them in the mailbox."""
         letters = list(enumerate(reversed(self.ready), self._ready_upto - len(self.ready) + 1))
         for run in self.runs:
             letters += enumerate(run.messages, run.first)

@@ -6,6 +6,7 @@ In JSON the quotes inside a string are escaped, so the patterns here never match
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
@@ -59,7 +60,7 @@ class _Prompts:
     """
 
     def __init__(self) -> None:
-        self.unread: dict[bytes, None] = {}
+        self.unread: OrderedDict[bytes, None] = OrderedDict()
         self.read: dict[bytes, None] = {}
         """Those that the process has named, and not called completed or cancelled."""
         self.unanswered: int = 0
@@ -86,8 +87,8 @@ class _Prompts:
         if found := _LIFE_OF.search(line):
             uuid, self._are_named = found[1], True
             if uuid in self.unread:
-                number = [*self.unread].index(uuid) + 1
-                self.unread = dict.fromkeys([*self.unread][number:])
+                while self.unread.popitem(last=False)[0] != uuid:
+                    pass
             if _LIFE_OVER.search(line):
                 self.read.pop(uuid, None)
             elif len(self.read) < _MOST_UNREAD:
@@ -95,7 +96,7 @@ class _Prompts:
 
     def result(self, line: bytes) -> None:
         """Note a result."""
-        unread = {key: None for key in self.unread if self._are_named and not key.startswith(b"#")}
+        unread = OrderedDict((key, None) for key in self.unread if self._are_named and not key.startswith(b"#"))
         self.unanswered += len(self.unread) - len(unread)
         self.unread = unread
         if _NAMES.search(line):
@@ -110,7 +111,7 @@ class _Prompts:
 
     def clear(self) -> None:
         """Forget all prompts."""
-        self.unread, self.read, self.unanswered = {}, {}, 0
+        self.unread, self.read, self.unanswered = OrderedDict(), {}, 0
         self._first_waits = False
 
 
