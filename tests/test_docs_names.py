@@ -6,11 +6,13 @@ import ast
 import builtins
 import functools
 import importlib
+import importlib.util
 import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -99,6 +101,8 @@ def has(owner: Any, name: str) -> bool:
     """Whether objects of this class, or this module, have the attribute, one that their `__init__` sets included."""
     if hasattr(owner, name) or name in getattr(owner, "__annotations__", {}):
         return True
+    if isinstance(owner, ModuleType) and hasattr(owner, "__path__"):  # a module of it, which may not have been imported yet
+        return importlib.util.find_spec(f"{owner.__name__}.{name}") is not None
     return isinstance(owner, type) and any(
         f"self.{name}" in inspect.getsource(base) for base in owner.__mro__ if base.__module__.startswith("claude_")
     )

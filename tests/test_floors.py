@@ -66,7 +66,7 @@ UPSTAIRS: Mapping[str, str] = {
     **dict.fromkeys(("codex.blocking", "codex.callbacks", "codex.post", "codex.session"), "codex.session"),
     **dict.fromkeys(
         (
-            *("codex.agent", "codex.asking", "codex.calling", "codex.fields", "codex.lanes", "codex.metrics", "codex.pool"),
+            *("codex.agent", "codex.asking", "codex.calling", "codex.lanes", "codex.metrics", "codex.pool"),
             *("codex.prompts", "codex.spans", "codex.turns"),
         ),
         "codex.agent",

@@ -1,4 +1,4 @@
-"""`Codex`: Codex as an `Agent`. What its turns are is in `turns`.
+"""`Codex`: Codex as an `Agent`. `CodexFields`: its options hold for the clients of a server. What its turns are is in `turns`.
 
 `plan_codex()` makes one value of everything that would be run for its options, from `argv` and `environ`. Starts nothing.
 """
@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from claude_transport.agents.agent import Agent, AskedCall, Attempt, CallPlan, HeldOptions, StartContext
 from claude_transport.codex.argv import build_codex_argv
@@ -26,10 +27,14 @@ from claude_transport.launch.options import AgentOptions
 from claude_transport.launch.payloads import Delivery
 from claude_transport.launch.supervisor import RemoteEnvironment
 from claude_transport.protocol.dialect import Dialect, TurnTracker, dialect_of
+from claude_transport.protocol.envelope import JSONTextError, encode_line, parse_json
 from claude_transport.transport import SessionTerms
 
 if TYPE_CHECKING:
     from claude_transport.codex.metrics import CodexReader
+
+_THREADS: Final = frozenset({"thread/start", "thread/resume", "thread/fork"})
+_CANDIDATE: Final = re.compile(rb'"(?:thread/(?:start|resume|fork)|turn/start)"|\\u00|\\/')
 
 
 class Codex(Agent):
@@ -97,8 +102,6 @@ class Codex(Agent):
 
     def hold(self, options: CodexOptions, terms: SessionTerms) -> HeldOptions:
         """Set the sandbox and the approvals in every request that opens a thread."""
-        from claude_transport.codex.fields import CodexFields  # only a server needs it
-
         limits = {"sandbox": options.sandbox, "approvalPolicy": options.approval_policy}
         return CodexFields({**terms.thread, **{name: value for name, value in limits.items() if isinstance(value, str)}})
 
@@ -158,3 +161,41 @@ def plan_codex(
     payer = check_codex_payer(options, inherited)
     launch = Launch(argv=tuple(build_codex_argv(options, cli.path)), env=env, cwd=cwd, notes=() if payer is None else payer.notes)
     return PlannedLaunch(launch=launch, launcher=launcher, cli=cli)
+
+
+class CodexFields(HeldOptions):
+    """Changes requests of the client so that the options of a gateway in front of Codex hold for its threads and turns.
+
+    It keeps a client from choosing more by mistake. It is no wall: `command/exec` and other requests of Codex obey no option.
+
+    Args:
+        fields: set in every request that opens a thread: `approvalPolicy` and `sandbox`, as far as the gateway has them. A prompt gets the
+            same `approvalPolicy`, and no sandbox of its own.
+    """
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        self._fields = dict(fields)
+
+    def merged(self, lines: Sequence[bytes]) -> Sequence[bytes]:
+        """Return `lines`, with changes in the requests that the gateway's options concern."""
+        if not self._fields:
+            return lines
+        return [self._merged(line) if _CANDIDATE.search(line) else line for line in lines]
+
+    def _merged(self, line: bytes) -> bytes:
+        try:
+            message, _ = parse_json(line)
+        except JSONTextError:
+            return line  # Codex answers nothing to it
+        method = message.get("method") if isinstance(message, dict) else None
+        if method not in _THREADS and method != "turn/start":
+            return line
+        given = message.get("params")
+        params: dict[str, Any] = dict(given) if isinstance(given, dict) else {}
+        if method == "turn/start":
+            if "sandbox" in self._fields:
+                params.pop("sandboxPolicy", None)
+            changes = {name: value for name, value in self._fields.items() if name in params}
+        else:
+            changes = self._fields
+        return encode_line({**message, "params": {**params, **changes}})[:-1]

@@ -10,7 +10,7 @@ import pytest
 from rehearsal import Rehearsal, Talker, rehearsal
 from virtual_time import virtual_time
 
-from claude_transport.codex.fields import CodexFields
+from claude_transport.codex.agent import CodexFields
 from claude_transport.codex.options import CodexOptions
 from claude_transport.errors import CLINotFoundError
 from claude_transport.link.machine import Bye, End
