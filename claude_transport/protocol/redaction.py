@@ -184,8 +184,10 @@ class Redactor:
         if b"\\u00" in line:
             return True  # escapes can hide ordinary letters
         low = line.lower()
-        if _HINT_IN_BYTES.search(low) is not None:
-            return True
+        return _HINT_IN_BYTES.search(low) is not None or self.may_know(low)
+
+    def may_know(self, low: bytes) -> bool:
+        """Return whether something that it was told may be in `low`, a text in lower case: a secret, an account name or a home."""
         for hint in self._byte_hints:  # noqa: SIM110 - runs for every line, and takes half the time of any() with a generator
             if hint in low:
                 return True

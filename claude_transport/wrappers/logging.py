@@ -6,8 +6,9 @@ import contextlib
 import json
 import logging
 import re
-from collections.abc import Sequence
-from typing import Final
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, TypeAlias
 
 from claude_transport.errors import ClaudeTransportError, ConfigurationError
 from claude_transport.protocol.framing import OversizedLine
@@ -41,6 +42,17 @@ _FRAGMENT: Final = re.compile(rf"""("(?:{_NAMES})"\s*+:\s*+)("[^"\\]*+(?:\\.[^"\
 """Such a field, and its string. A quotation mark inside a string has a backslash before it, so this cannot begin there."""
 _UNUSUAL: Final = re.compile(rf"""\\u00|"(?:{_NAMES})"\s*+:\s*+\[""".encode())
 """What only a reader of JSON understands: letters that are written as escapes, and fragments in a list."""
+
+_PLAIN_FRAGMENT: Final = re.compile(rf'''"(?:{_NAMES})":"([^"\\\x00-\x1f\x7f-\xff]*+)"'''.encode("latin-1"))
+"""Such a field as the CLI writes it, with a fragment that means what it looks like."""
+_UUID_FIELD: Final = b'"uuid":"'
+_UUID: Final = re.compile(rb'[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?=")')
+_MAX_REPEATED: Final = 64
+_MAX_REPEATED_BYTES: Final = 1024
+"""The most lines that are remembered, and the most bytes of one. They bound the memory of a session that is logged: 100 KiB."""
+
+Seen: TypeAlias = tuple[dict[str, str], str]
+"""The names in a line, by the fields of its record, and its text: as they are logged."""
 
 
 class LoggingTransport(ObservingWrapper):
@@ -95,6 +107,8 @@ class LoggingTransport(ObservingWrapper):
         self._bodies = bodies
         self._max_body_chars = max_body_chars
         self._redactor = redactor
+        # a redactor that is a class of its own is asked about each line
+        self._repeated = _RepeatedLines() if bodies and (redactor is None or type(redactor) is Redactor) else None
 
     @property
     def is_idle(self) -> bool:
@@ -123,9 +137,8 @@ class LoggingTransport(ObservingWrapper):
 
     def on_writing(self, data: str | bytes) -> None:
         """Log a record `line` for each line of `data`, as sent. Called by `write()` before it writes."""
-        for line in (data.encode("utf-8", "surrogatepass") if isinstance(data, str) else bytes(data)).split(b"\n"):
-            if line.strip():
-                self._tell(self._log_line, "sent", line)
+        whole = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else bytes(data)
+        self._log_lines("sent", [line for line in whole.split(b"\n") if line.strip()])
 
     def on_write_failed(self, data: str | bytes, error: BaseException) -> None:
         """Log a record `write_failed` with `error`, redacted; `data` is not logged again. Called by `write()`."""
@@ -133,8 +146,7 @@ class LoggingTransport(ObservingWrapper):
 
     def on_lines(self, lines: Sequence[bytes]) -> None:
         """Log a record `line` for each of `lines`, as received. Called when a reader gets lines."""
-        for line in lines:
-            self._tell(self._log_line, "received", line)
+        self._log_lines("received", lines)
 
     def on_input_ended(self) -> None:
         """Log a record `input_ended`. Called by `end_input()`."""
@@ -169,10 +181,13 @@ class LoggingTransport(ObservingWrapper):
             self._record(message, args, {"claude_event": event, **{f"claude_{name}": value for name, value in fields.items()}})
 
     def _record(self, message: str, args: tuple[object, ...], fields: dict[str, object]) -> None:
-        """Hand a record to the logger, which is enabled. A record always names this place: to find its own by the stack is slow."""
+        """Hand a record to the logger, which is enabled."""
+        self._logger.handle(self._new_record(message, args, fields))
+
+    def _new_record(self, message: str, args: tuple[object, ...], fields: dict[str, object]) -> logging.LogRecord:
+        """Make a record that names this place: to find its own by the stack is slow."""
         place = (__file__, LoggingTransport._record.__code__.co_firstlineno)
-        record = self._logger.makeRecord(self._logger.name, self._level, *place, message, args, None, "_record", fields)
-        self._logger.handle(record)
+        return self._logger.makeRecord(self._logger.name, self._level, *place, message, args, None, "_record", fields)
 
     def _log_failure(self, event: str, what: str, error: BaseException, **fields: object) -> None:
         fields["error"] = name = type(error).__name__
@@ -181,33 +196,57 @@ class LoggingTransport(ObservingWrapper):
         fields["reason"] = reason = self._clean(str(error), at_most=_MAX_ERROR_CHARS)
         self._log(event, "%s: %s%s", what, name, f": {reason}" if reason else "", **fields)
 
-    def _log_line(self, direction: str, line: bytes) -> None:
+    def _log_lines(self, direction: str, lines: Sequence[bytes]) -> None:
         if self.is_idle:
             return  # the logger was disabled during this iteration
+        several = len(lines) > 1 and _makes_plain_records(self._logger)
+        shared: dict[str, object] = {"claude_event": "line", "claude_direction": direction}
+        pattern = self._new_record("", (), shared) if several else None
+        left = iter(lines)
+        for line in left:  # once, and once more after each line that could not be logged
+            self._tell(self._log_from, line, left, shared, pattern)
+
+    def _log_from(self, line: bytes, left: Iterator[bytes], shared: dict[str, object], pattern: logging.LogRecord | None) -> None:
+        """Log `line` and all lines that are left."""
+        self._log_line(line, shared, pattern)
+        for line in left:
+            self._log_line(line, shared, pattern)
+
+    def _log_line(self, line: bytes, shared: dict[str, object], pattern: logging.LogRecord | None) -> None:
         size = line.size if isinstance(line, OversizedLine) else len(line)
+        names, body = self._look_at(line) if self._repeated is None else self._repeated.read(line, self._look_at, self._secrets)
+        what = " ".join(names.values()) or "a line that is no message"
+        fields: dict[str, object]
+        args: tuple[object, ...]
+        if self._bodies:
+            fields = {"claude_size": size, **names, "claude_body": body}
+            message, args = "%s %s (%d bytes): %s", (shared["claude_direction"], what, size, body)
+        else:
+            fields = {"claude_size": size, **names}
+            message, args = "%s %s (%d bytes)", (shared["claude_direction"], what, size)
+        if pattern is None:
+            self._record(message, args, {**shared, **fields})
+        else:
+            self._logger.handle(_record_like(pattern, message, args, fields))
+
+    def _look_at(self, line: bytes) -> Seen:
+        """Return the names in a line and its text, without secrets and short. The text is empty when bodies are not logged."""
         limit = self._max_body_chars
         text, is_whole = redacted_head(line, redact=self._without_secrets, at_most=limit) if self._bodies else ("", True)
-        fields: dict[str, object] = {"claude_event": "line", "claude_direction": direction, "claude_size": size}
-        names = self._clean_names(line, text)
-        for name, value in names.items():
-            fields[f"claude_{name}"] = value
-        what = " ".join(names.values()) or "a line that is no message"
-        if not self._bodies:
-            self._record("%s %s (%d bytes)", (direction, what, size), fields)
-            return
-        text = printable(text, at_most=limit if is_whole else len(text))
-        fields["claude_body"] = body = text if is_whole else f"{text[:limit]}… ({size} bytes in all)"
-        self._record("%s %s (%d bytes): %s", (direction, what, size, body), fields)
-
-    def _clean_names(self, line: bytes, clean: str) -> dict[str, str]:
-        """Return the names in a line without secrets. Those that are strings in `clean`, a text without secrets, have none."""
+        shown = printable(text, at_most=limit if is_whole else len(text))
         names = _names_in(line)
-        values = names.values()
-        if not all(f'"{value}"' in clean for value in values) and self._secrets.text(together := "\n".join(values)) != together:
+        if shown is not text or not _has_strings(text, names.values()) or sum(map(len, names.values())) > _MAX_NAME_CHARS:
+            names = self._clean_names(names)
+        if is_whole:
+            return names, shown
+        size = line.size if isinstance(line, OversizedLine) else len(line)
+        return names, f"{shown[:limit]}… ({size} bytes in all)"
+
+    def _clean_names(self, names: dict[str, str]) -> dict[str, str]:
+        """Return the names in a line without secrets, and short."""
+        together = "\n".join(names.values())
+        if self._secrets.text(together) != together:
             return {name: self._clean(value, at_most=_MAX_NAME_CHARS) for name, value in names.items()}
-        together = "".join(values)
-        if together.isprintable() and len(together) <= _MAX_NAME_CHARS:
-            return names
         return {name: printable(value, at_most=_MAX_NAME_CHARS) for name, value in names.items()}
 
     @property
@@ -224,11 +263,81 @@ class LoggingTransport(ObservingWrapper):
         return printable(self._secrets.text(text), at_most=at_most)
 
 
+class _RepeatedLines:
+    """Knows lines that differ in a fragment of a text and in their `uuid` alone: a streamed text consists of thousands of them.
+
+    What stands around the two is looked at once.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[bytes, bytes, bytes], tuple[str, str, str, str]] = {}
+
+    def read(self, line: bytes, look_at: Callable[[bytes], Seen], redactor: Redactor) -> Seen:
+        """Return what `look_at(line)` returns, without calling it for a line that repeats another one. It redacts with `redactor`."""
+        fragment = _PLAIN_FRAGMENT.search(line)
+        if fragment is None or len(line) > _MAX_REPEATED_BYTES:
+            return look_at(line)
+        begin = line.find(_UUID_FIELD, fragment.end()) + len(_UUID_FIELD)
+        if (uuid := _UUID.match(line, begin)) is None:
+            return look_at(line)
+        around = line[: fragment.start(1)], line[fragment.end(1) : begin], line[uuid.end() :]
+        own_id, shown = uuid[0].decode(), f"[{fragment.end(1) - fragment.start(1)} characters]"
+        known = self._known.get(around)
+        if known is not None and not redactor.may_know(uuid[0]):
+            kind, before, between, behind = known
+            return {"claude_type": kind, "claude_uuid": own_id}, f"{before}{shown}{between}{own_id}{behind}"
+        names, body = look_at(line)
+        if not names.keys() ^ {"claude_type", "claude_uuid"} and b"".join(around).count(_UUID_FIELD) == 1 and _DELTA.search(around[0]):
+            before, between, behind = (part.decode("utf-8", "backslashreplace") for part in around)
+            if body == f"{before}{shown}{between}{own_id}{behind}":
+                if len(self._known) == _MAX_REPEATED:
+                    self._known.clear()
+                self._known[around] = names["claude_type"], before, between, behind
+        return names, body
+
+
 def _names_in(line: bytes) -> dict[str, str]:
-    """Return the type, subtype, uuid and request id of a message, as far as it has them; nothing for a line without a message."""
+    """Return the type, subtype, uuid and request id of a message, as far as it has them, by the fields of its record."""
     found = peek(line)
-    names = {"type": found.type, "subtype": found.subtype, "uuid": found.uuid, "request_id": found.request_id}
-    return {name: value for name, value in names.items() if value is not None}
+    names: dict[str, str] = {}
+    if found.type is not None:
+        names["claude_type"] = found.type
+    if found.subtype is not None:
+        names["claude_subtype"] = found.subtype
+    if found.uuid is not None:
+        names["claude_uuid"] = found.uuid
+    if found.request_id is not None:
+        names["claude_request_id"] = found.request_id
+    return names
+
+
+def _has_strings(clean: str, values: Iterable[str]) -> bool:
+    """Return whether `values` are strings in `clean`, a line without secrets, so that they have none."""
+    for value in values:  # noqa: SIM110 - runs for every line, and takes half the time of all() with a generator
+        if f'"{value}"' not in clean:
+            return False
+    return True
+
+
+def _makes_plain_records(logger: logging.Logger) -> bool:
+    """Return whether `logger` makes records as the standard library does, so that nothing else may have a part in each."""
+    return logging.getLogRecordFactory() is logging.LogRecord and type(logger) in (logging.Logger, logging.RootLogger)
+
+
+def _record_like(pattern: logging.LogRecord, message: str, args: tuple[object, ...], fields: dict[str, object]) -> logging.LogRecord:
+    """Return a record of now, with the place, the process and the thread of `pattern`: to ask for these takes longer than all the rest."""
+    now = time.time()
+    record = logging.LogRecord.__new__(logging.LogRecord)
+    record.__dict__ = {
+        **vars(pattern),
+        **fields,
+        "msg": message,
+        "args": args,
+        "created": now,
+        "msecs": float(int(now % 1 * 1000)),
+        "relativeCreated": pattern.relativeCreated + (now - pattern.created) * 1000,
+    }
+    return record
 
 
 def _without_fragment(line: bytes) -> bytes:
@@ -239,13 +348,19 @@ def _without_fragment(line: bytes) -> bytes:
 
 
 def _length_of_match(match: re.Match[bytes]) -> bytes:
-    key, token = match[1], match[2]
-    end = b'"' if len(token) > 1 and token.endswith(b'"') else b""  # a line may be cut in the middle of a string
-    text = token[1 : len(token) - len(end)].decode("utf-8", "surrogateescape")
+    key, token = match.groups()
+    is_whole = token.endswith(b'"', 1)  # a line may be cut in the middle of a string
+    text = token[1:-1] if is_whole else token[1:]
+    said = _decoded(text.decode("utf-8", "surrogateescape"))
+    return b'%s"[%d characters]%s' % (key, len(said), b'"' if is_whole else b"")
+
+
+def _decoded(text: str) -> str:
+    """Return the text that stands in JSON as `text`; `text` itself when it is cut in an escape."""
     if "\\" in text:
         with contextlib.suppress(ValueError):
-            text = json.loads(token)
-    return b'%s"[%d characters]%s' % (key, len(text), end)
+            return str(json.loads(f'"{text}"'))
+    return text
 
 
 def _length_of_fragment(text: str, place: Place) -> str:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import cProfile
+import itertools
 import json
 import logging
+import random
+import time
 import traceback
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +44,11 @@ class Kept(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.records: list[logging.LogRecord] = []
+        self.times: list[float] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         self.records.append(record)
+        self.times.append(time.time())
 
     def fields(self) -> list[dict[str, Any]]:
         """The fields of each record, without the prefix."""
@@ -169,6 +176,48 @@ async def test_every_line_of_one_write_and_of_one_batch_is_a_record(kept: Kept) 
         await transport.write('{"type":"é"}\n\n{"type":"b"}\n')
     lines = [fields for fields in kept.fields() if fields["event"] == "line"]
     assert [(fields["type"], fields["size"], fields["direction"]) for fields in lines] == [("é", 13, "sent"), ("b", 12, "sent")]
+
+
+async def test_records_of_one_batch_have_their_place_their_process_and_times_of_their_own(kept: Kept) -> None:
+    await heard(kept, b'{"type":"a"}', b'{"type":"b"}', b'{"type":"c"}')
+    place = (kept.records[0].pathname, kept.records[0].lineno)
+    alone = logging.LogRecord("claude_transport.wire", logging.DEBUG, *place, "", (), None, "_record")
+    lines = [record for record in kept.records if vars(record)["claude_event"] == "line"]
+    assert kept.times[1] <= lines[0].created <= kept.times[2] <= lines[1].created <= kept.times[3] <= lines[2].created <= kept.times[4]
+    own = {"msg", "args", "created", "msecs", "relativeCreated", "message"}
+    for record in lines:
+        assert {name: value for name, value in vars(record).items() if name not in own and not name.startswith("claude_")} == {
+            name: value for name, value in vars(alone).items() if name not in own
+        }
+        assert record.msecs == int(record.created % 1 * 1000)
+        assert record.relativeCreated - lines[0].relativeCreated == pytest.approx((record.created - lines[0].created) * 1000)
+
+
+@pytest.mark.parametrize("who", ["factory", "logger"])
+async def test_a_program_that_makes_its_records_itself_makes_each(kept: Kept, who: str) -> None:
+    class Numbered(logging.Logger):
+        def makeRecord(self, *args: Any, **how: Any) -> logging.LogRecord:  # noqa: N802 - the name in `logging`
+            record = super().makeRecord(*args, **how)
+            record.number = next(numbers)  # type: ignore[attr-defined]
+            return record
+
+    def factory(*args: Any, **how: Any) -> logging.LogRecord:
+        record = logging.LogRecord(*args, **how)
+        record.number = next(numbers)  # type: ignore[attr-defined]
+        return record
+
+    numbers = itertools.count()
+    logger: logging.Logger = logging.Logger("own", logging.DEBUG)  # noqa: LOG001 - a logger without a parent
+    if who == "logger":
+        logger = Numbered("own", logging.DEBUG)
+    else:
+        logging.setLogRecordFactory(factory)
+    logger.addHandler(kept)
+    try:
+        await heard(kept, b'{"type":"a"}', b'{"type":"b"}', b'{"type":"c"}', logger=logger)
+    finally:
+        logging.setLogRecordFactory(logging.LogRecord)
+    assert [vars(record)["number"] for record in kept.records] == [*range(len(kept.records))]
 
 
 async def test_the_size_of_an_oversized_line_is_its_own_not_that_of_the_head_that_was_kept(kept: Kept) -> None:
@@ -324,6 +373,68 @@ async def test_a_secret_in_several_fragments_of_a_text_is_not_in_the_log(kept: K
 async def test_of_a_fragment_the_length_is_shown_however_it_is_written(kept: Kept, fragment: bytes, shown: str) -> None:
     (fields,) = await heard(kept, b'{"event":{"type":"content_block_delta","delta":{' + fragment, bodies=True)
     assert fields["body"] == f'{{"event":{{"type":"content_block_delta","delta":{{{shown}'
+
+
+IDS = ("7f9c2b1e-5a4d-4c3b-8e2f-1a0b9c8d7e6f", "0b0fcf5a-3f5e-4d7b-9d3b-8a5d3c1f8a11", "00000000-0000-4000-8000-000000c0ffee", "u-1", "")
+TEXTS = ("a ", "word", "", r"it is \"said\"", r"x\n", "é", "hunter22", "sk-ant-api03-0123456789", "content_block_delta", "[14 characters]")
+LINES = (
+    '{"type":"stream_event","event":{"type":"content_block_delta","delta":{"text":"%s"}},"session_id":"s","uuid":"%s"}',
+    '{"type":"stream_event","event":{"type":"content_block_delta","delta":{"text":"%s"}},"uuid":"%s","note":"hunter22"}',
+    '{"type":"stream_event","event":{"type":"content_block_delta","delta":{"text":"%s","text":"[15 characters]"}},"uuid":"%s"}',
+    '{"type":"stream_event","event":{"type":"content_block_delta","delta":{"text":"%s"}},"was":{"uuid":"u"},"uuid":"%s"}',
+    '{"type":"stream_event","event":{"type":"content_block_delta","delta":{"text":"%s"}},"event":{"uuid":"%s"}}',
+    f'{{"uuid":"{IDS[0]}","type":"stream_event","event":{{"type":"content_block_delta","text":"%s"}},"was":{{"uuid":"%s"}}}}',
+    '{"type":"stream_event","subtype":"x","event":{"type":"content_block_delta","delta":{"thinking":"%s"}},"uuid":"%s"}',
+    '{"type":"assistant","message":{"text":"%s"},"uuid":"%s"}',
+    '{"text":"%s","type":"content_block_delta","uuid":"%s"}',
+    '{"type":"content_block_delta","text":"%s","uuid":"%s"',
+)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_lines_that_repeat_another_are_logged_as_if_each_were_the_first(line: str) -> None:
+    logger = logging.Logger("repeated", logging.DEBUG)  # noqa: LOG001 - a logger without a parent
+    logger.addHandler(kept := Kept())
+    redactor = Redactor(secrets=["hunter22", "c0ffee"])
+    filled = [*itertools.product(TEXTS, IDS)]
+    for seed in range(10):
+        random.Random(seed).shuffle(filled)
+        batch = [(line % filling).encode() for filling in filled]
+        kept.records.clear()
+        for lines in (batch, *([line] for line in batch)):
+            LoggingTransport(MockTransport(), logger=logger, bodies=True, redactor=redactor).on_lines(lines)
+        together, alone = kept.fields()[: len(batch)], kept.fields()[len(batch) :]
+        assert together == alone
+        assert kept.messages()[: len(batch)] == kept.messages()[len(batch) :]
+        assert not any("c0ffee" in str(fields["body"]) for fields in together)
+
+
+async def test_lines_that_repeat_another_are_not_redacted_again_unless_the_redactor_is_of_a_class_of_its_own(kept: Kept) -> None:
+    lines = [(LINES[0] % ("a ", own_id)).encode() for own_id in (*IDS[:3], *IDS[:3])]
+    redactor = Counting()
+    assert len(await heard(kept, *lines, bodies=True, redactor=redactor)) == 6
+    assert redactor.seen > sum(map(len, lines))
+    kept.records.clear()
+    calls = calls_of(lambda: LoggingTransport(MockTransport(), bodies=True, redactor=Redactor()).on_lines(lines))
+    assert calls["line"] == 1
+
+
+async def test_of_repeated_lines_a_bounded_number_is_remembered(kept: Kept) -> None:
+    transport = LoggingTransport(MockTransport(), bodies=True, redactor=Redactor())
+    first = [(LINES[0] % ("a ", own_id)).encode() for own_id in IDS[:2]]
+    transport.on_lines(first[:1])
+    transport.on_lines([first[0].replace(b'"s"', b'"s%d"' % number) for number in range(64)])
+    assert calls_of(lambda: transport.on_lines(first[1:]))["line"] == 1
+    large = [(LINES[0] % ("a ", own_id)).encode().replace(b'"s"', b'"%s"' % (b"s" * 1000)) for own_id in IDS[:2]]
+    transport.on_lines(large[:1])
+    assert calls_of(lambda: transport.on_lines(large[1:]))["line"] == 1
+
+
+def calls_of(run: Callable[[], object]) -> Counter[str]:
+    """How often each function was called while `run` ran, by its name."""
+    profile = cProfile.Profile()
+    profile.runcall(run)
+    return Counter({entry.code.co_name: entry.callcount for entry in profile.getstats() if not isinstance(entry.code, str)})
 
 
 async def test_of_a_long_line_no_more_is_redacted_than_is_needed_to_show_its_beginning(kept: Kept) -> None:
