@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import subprocess
 import sys
 import tempfile
 import tomllib
@@ -23,7 +24,7 @@ import nox
 
 nox.needs_version = ">=2025.5"
 # The fastest answers come first. The tests come last, so that the summary of pytest ends the output.
-nox.options.sessions = ["lint", "types", "docs", "fuzz", "mutants_of_changes", "e2e", "e2e_old", "tests"]
+nox.options.sessions = ["without_tests", "e2e", "e2e_old", "tests"]
 nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.reuse_existing_virtualenvs = True
 nox.options.error_on_missing_interpreters = False  # `tests_all` covers the installed Pythons, also where CI is set
@@ -40,6 +41,7 @@ REDIS_TESTS = "tests/sessions/test_redis_client.py"
 WINDOWS_TESTS = ("tests/windows", "tests/launch/test_windows_decisions.py", "tests/test_locks.py")
 # Twice the cores: half of a test's time is waiting for a process or a peer. More than eight need more memory than they save time.
 WORKERS = min(8, 2 * (os.cpu_count() or 1))
+WITHOUT_TESTS = ("lint", "types", "docs", "fuzz", "mutants_of_changes")
 
 
 # ------------------------------------------------------------------------------------------------ in the environment of `checks`
@@ -53,13 +55,26 @@ def checks(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none", requires=["checks"])
+def without_tests(session: nox.Session) -> None:
+    """The sessions of CI before the tests, beside each other, because most of their programs use one core: see `WITHOUT_TESTS`."""
+    with tempfile.TemporaryDirectory(prefix="sessions-") as folder:
+        session.log(f"{', '.join(WITHOUT_TESTS)}: some minutes, and then what each of them says")
+        running = [(name, start_nox(name, Path(folder, name))) for name in WITHOUT_TESTS]
+        failed = [name for name, process in running if process.wait() != 0]
+        for name in [*(name for name in WITHOUT_TESTS if name not in failed), *failed]:
+            sys.stdout.write(Path(folder, name).read_text("utf-8", "replace"))
+    if failed:
+        session.error(f"failed: {', '.join(failed)}")
+
+
+@nox.session(venv_backend="none", requires=["checks"], default=False)
 def lint(session: nox.Session) -> None:
     """Style, and the mistakes that a linter finds."""
     run(session, "ruff", "check", *session.posargs, ".")
     run(session, "ruff", "format", "--check", ".")
 
 
-@nox.session(venv_backend="none", requires=["checks"])
+@nox.session(venv_backend="none", requires=["checks"], default=False)
 def types(session: nox.Session) -> None:
     """mypy --strict and pyright on the package, the tests and the examples of tests/typing; no public symbol without a type."""
     run(session, "mypy", *session.posargs)
@@ -77,7 +92,7 @@ def quick(session: nox.Session) -> None:
     run_pytest(session, "-q", "-m", "not e2e and not nightly", "--hypothesis-profile=quick", *CORE_TESTS)
 
 
-@nox.session(venv_backend="none", requires=["checks"])
+@nox.session(venv_backend="none", requires=["checks"], default=False)
 def docs(session: nox.Session) -> None:
     """The documentation, with every warning an error and every reference resolved; then a draft of the next changelog."""
     options = ("-W", "-n", "--keep-going", "-q", "-j", "auto", "-d", "docs/_build/doctrees")
@@ -136,7 +151,7 @@ def mutants(session: nox.Session) -> None:
     run_mutants(session, *(session.posargs or ["--least", "92"]))
 
 
-@nox.session(venv_backend="none", requires=["checks"])
+@nox.session(venv_backend="none", requires=["checks"], default=False)
 def mutants_of_changes(session: nox.Session) -> None:
     """The same with what the last commits changed, in two minutes at most. It shows what survives, and fails for nothing."""
     run_mutants(session, "--changed", "--seconds", "60", "--sample", "40")
@@ -236,7 +251,7 @@ def ports(session: nox.Session) -> None:
     session.run("python", "tests/ports/run_ports.py", str(session.cache_dir.resolve() / "ports"), *session.posargs)
 
 
-@nox.session
+@nox.session(default=False)
 def fuzz(session: nox.Session) -> None:
     """Fuzz framing and decoding with atheris for 20 seconds; arguments such as `-max_total_time=600` go to libFuzzer and win."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
@@ -290,6 +305,14 @@ def run(session: nox.Session, program: str, *arguments: str, env: Mapping[str, s
     # Each worker of pytest would compile all tests again where the machine forbids .pyc files.
     environment = {"PATH": path, "PYTHONDONTWRITEBYTECODE": "", **(env or {})}
     return str(session.run(str(programs / program), *arguments, env=environment, external=True, **options)).strip()
+
+
+def start_nox(name: str, log: Path) -> subprocess.Popen[bytes]:
+    """Start a session. It writes what it says to `log`."""
+    options = ["--no-install"] if name != "fuzz" else []  # that has an environment of its own
+    with log.open("wb") as file:
+        command = [sys.executable, "-m", "nox", "-f", __file__, *options, "-s", name]
+        return subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
 
 
 def run_pytest(session: nox.Session, *arguments: str) -> None:

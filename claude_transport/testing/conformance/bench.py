@@ -6,10 +6,11 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import anyio
 import anyio.lowlevel
+import msgspec
 from anyio.abc import ByteStream, ByteStreamConnectable, TaskGroup
 
 from claude_transport.testing.conformance.medium import Medium
@@ -20,6 +21,8 @@ from claude_transport.transports.stream import StreamTransport
 
 _CAPACITY = 65536
 """Bytes that each direction holds of the stream in memory below a wrapper."""
+
+_encoder: Final = msgspec.json.Encoder()
 
 T = TypeVar("T")
 
@@ -46,7 +49,7 @@ def messages(count: int, *, first: int = 0) -> list[dict[str, Any]]:
 
 def wire(*objects: dict[str, Any]) -> bytes:
     """Encode the objects as lines."""
-    return b"".join(json.dumps(each).encode() + b"\n" for each in objects)
+    return _encoder.encode_lines(objects)
 
 
 async def settle() -> None:
