@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import pytest
 from codex_world import CodexHome
+from polling import a_moment
 
 from claude_transport import SubprocessTransport
 from claude_transport.codex import CodexOptions, build_codex_environment
@@ -79,7 +79,7 @@ async def written(path: Path) -> int:
     """The number that a process writes into this file."""
     with anyio.fail_after(30):
         while not (path.exists() and path.read_text("utf-8").endswith("\n")):
-            await anyio.lowlevel.checkpoint()
+            await a_moment()
     return int(path.read_text("utf-8"))
 
 

@@ -17,6 +17,7 @@ import anyio.lowlevel
 import claude_agent_sdk as sdk
 import pytest
 from live_session import PATIENCE, bash
+from polling import a_moment
 
 import claude_transport as ct
 from claude_transport.interop.agent_sdk import adapt, transport_from
@@ -137,7 +138,7 @@ async def test_the_official_client_sees_the_same_from_the_binary_its_tape_and_a_
 
     async def at_work() -> None:
         while not (cli_home.project / "running").exists():
-            await anyio.lowlevel.checkpoint()
+            await a_moment()
 
     async with FakeMessagesAPI(script) as api:
         build = official(api)

@@ -10,6 +10,7 @@ import anyio
 import pytest
 from live_session import Live, LiveSession, of_type
 from mcp.server import MCPServer
+from polling import a_moment
 
 import claude_transport as ct
 from claude_transport.testing import FakeMessagesAPI, replies
@@ -75,7 +76,7 @@ def use(tool: str, **given: Any) -> replies.MessageReply:
 async def connected(session: LiveSession) -> None:
     """Return when the CLI has connected its servers, which it does in the background."""
     while any(status.status == "pending" for status in await session.query.mcp_status()):
-        await anyio.lowlevel.checkpoint()
+        await a_moment()
 
 
 @pytest.mark.parametrize("listen", [None, "tcp://127.0.0.1:0"], ids=["unix", "tcp"])

@@ -19,9 +19,9 @@ from typing import Any
 
 import anthropic.types
 import anyio
-import anyio.lowlevel
 import pytest
 from call_errors import ROWS, Row, Waits
+from polling import a_moment
 
 import claude_transport as ct
 from claude_transport.completion.models import ALIASES, KNOWN_MODELS
@@ -233,7 +233,7 @@ async def test_breaking_out_of_a_stream_hangs_up(api: FakeMessagesAPI, options: 
             assert await anext(stream) == "one "
     with anyio.fail_after(20):
         while api.conversation[0].outcome == "pending":
-            await anyio.lowlevel.checkpoint()
+            await a_moment()
     assert api.conversation[0].outcome == "client_gone"
 
 

@@ -12,6 +12,7 @@ import anyio
 import msgspec
 import pytest
 from live_session import PATIENCE
+from polling import a_moment
 from redis_server import redis_server
 
 import claude_transport as ct
@@ -96,7 +97,7 @@ async def test_a_conversation_goes_on_when_its_worker_is_killed_in_the_middle_of
                         first = await (await query.send("Tell me a word")).result()
                         async with FleetRegistry(url) as registry:
                             while not (await registry.sessions())[0].stored:
-                                await anyio.lowlevel.checkpoint()
+                                await a_moment()
                         turn = await query.send("Do it")
                         await api.wait_for_requests(2, timeout=PATIENCE)
                         process.kill()
@@ -144,7 +145,7 @@ async def test_a_drained_worker_hands_the_conversation_on_when_its_turn_is_over(
                     api.open_gate()
                     results.append(await turn.result())
                     while not two.sessions:
-                        await anyio.lowlevel.checkpoint()
+                        await a_moment()
                     results.append(await (await query.send(prompts[2])).result())
                     seen = await everything_said(url, str(transport.session), results=3)
             assert [each.result for each in results] == ["The word is xyzzy.", "I keep it.", "It was xyzzy."]

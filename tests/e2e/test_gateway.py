@@ -13,6 +13,7 @@ import anyio.abc
 import anyio.lowlevel
 import pytest
 from live_session import Doorkeeper, bash
+from polling import a_moment
 
 import claude_transport as ct
 from claude_transport.testing import FakeMessagesAPI, replies
@@ -110,7 +111,7 @@ async def test_a_client_that_vanishes_leaves_no_claude_behind(serve: Serve) -> N
             pid = gateway.sessions[0].pid
         await gone(pid)
         while gateway.sessions:
-            await anyio.lowlevel.checkpoint()
+            await a_moment()
         assert gateway.metrics.ended == {"lease": 1}
         await query.aclose()
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import anyio
-import anyio.lowlevel
 import pytest
 from live_session import bash
+from polling import a_moment
 from relay import Relay, relay_to
 
 import claude_transport as ct
@@ -97,7 +97,7 @@ def commands_of(home: Path) -> list[str]:
 async def until(condition: Callable[[], object]) -> None:
     """Return when it holds; for what settles in a moment."""
     while not condition():
-        await anyio.lowlevel.checkpoint()
+        await a_moment()
 
 
 @contextmanager

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import pytest
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context, Image
 from mcp.shared.exceptions import MCPError
 from mcp.types import ToolAnnotations
+from polling import a_moment
 from pydantic import BaseModel
 
 import claude_transport as ct
@@ -236,7 +236,7 @@ async def test_progress_is_taken_and_a_changed_list_of_tools_is_read_again(talk:
         with anyio.fail_after(PATIENCE):
             assert (await (await query.send("grow")).result()).outcome.ok
             while "fresh" not in {tool.name for status in await query.mcp_status() for tool in status.tools or ()}:
-                await anyio.lowlevel.checkpoint()
+                await a_moment()
             messages = [message async for message in await query.send("use it")]
             assert query.pending_requests == {}
     assert "fresh indeed" in str(tool_results(messages)[0].content)

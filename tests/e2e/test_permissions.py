@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import pytest
 from live_session import Doorkeeper, Live, bash, of_type
+from polling import a_moment
 
 import claude_transport as ct
 from claude_transport import errors
@@ -25,7 +25,7 @@ async def until_said_in(path: Path, text: str) -> None:
     """The CLI writes its settings beside its turn, perhaps after it."""
     with anyio.fail_after(30):
         while not (path.exists() and text in path.read_text()):
-            await anyio.lowlevel.checkpoint()
+            await a_moment()
 
 
 @pytest.mark.needs("permission rules with wildcards")

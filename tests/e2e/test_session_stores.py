@@ -18,6 +18,7 @@ import anyio.lowlevel
 import claude_agent_sdk
 import pytest
 from live_session import PATIENCE, from_subagent
+from polling import a_moment
 from redis_server import redis_server
 
 import claude_transport as ct
@@ -288,7 +289,7 @@ async def until_stored(store: Any, machine: Machine, session: str) -> None:
     """Return when the store has something of a session."""
     with anyio.fail_after(PATIENCE):
         while not await store.load({"project_key": sessions.project_key_for_directory(machine.project), "session_id": session}):
-            await anyio.lowlevel.checkpoint()
+            await a_moment()
 
 
 class BadStore(sessions.InMemorySessionStore):

@@ -9,6 +9,7 @@ import anyio
 import msgspec
 import pytest
 from broker_server import BrokerServer
+from polling import a_moment
 from programs import ECHO, connected, numbered, read, serving
 
 import claude_transport as ct
@@ -75,7 +76,7 @@ async def test_a_session_waits_for_a_worker(broker: BrokerServer) -> None:
         tasks.start_soon(transport.connect)
         async with FleetRegistry(broker.url) as registry:
             while not await registry.queue_length():
-                await anyio.lowlevel.checkpoint()
+                await a_moment()
             (waiting,) = await registry.sessions()
             assert (waiting.state, waiting.worker) == ("waiting", "")
         worker = FleetWorker(broker.url, command=ECHO, name="late")
@@ -190,7 +191,7 @@ async def test_a_client_that_was_replaced_while_it_read_nothing_is_told_so_and_n
         async def length_is(wanted: int) -> None:
             with anyio.fail_after(10):
                 while await late.command("xlen", key) != wanted:
-                    await anyio.lowlevel.checkpoint()
+                    await a_moment()
 
         await length_is(0)  # the first client has said what it has read, so that nothing but a read can tell it anything
         late.gate, reads = anyio.Event(), late.reads
@@ -206,7 +207,7 @@ async def test_a_client_that_was_replaced_while_it_read_nothing_is_told_so_and_n
         late.gate.set()
         with anyio.fail_after(5):
             while late.reads < reads + 2:
-                await anyio.lowlevel.checkpoint()
+                await a_moment()
         with pytest.raises(errors.ConnectionLost) as caught:
             async for _ in first.read_messages():
                 pass
@@ -352,6 +353,6 @@ async def test_an_idle_session_takes_less_than_a_kilobyte_and_its_streams_are_tr
         async with coredis.Redis.from_url(broker.url) as client:
             with anyio.fail_after(10):
                 while await client.xlen(f"{key}:in") or await client.xlen(f"{key}:out"):
-                    await anyio.lowlevel.checkpoint()
+                    await a_moment()
             sizes = [await client.memory_usage(name) or 0 for name in (f"{key}:meta", f"{key}:in", f"{key}:out")]
             assert sum(sizes) <= 1024

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from broker_monitor import Monitor, monitored
 from broker_server import BrokerServer, broker_server
+from polling import a_moment
 from programs import ECHO, numbered, read, serving
 
 from claude_transport import errors
@@ -75,7 +76,7 @@ async def play_all(server: BrokerServer, monitor: Monitor) -> None:
             said += 50
         await wake_the_worse_one(server, monitor, "one" if one.sessions else "two")
         while (await registry.sessions())[-1].state == "waiting":
-            await anyio.lowlevel.checkpoint()
+            await a_moment()
         await registry.stop("beside")
         await first.detach()
         second = FleetTransport(client, session=first.session, since=first.bookmark)
@@ -83,7 +84,7 @@ async def play_all(server: BrokerServer, monitor: Monitor) -> None:
         async with observe(url_of(server, "observer"), session=str(second.session), since=None) as observed:
             await anext(observed)
             while [each.id for each in await registry.sessions()] != [second.session]:
-                await anyio.lowlevel.checkpoint()
+                await a_moment()
         messages = second.read_messages()
         await (one if one.sessions else two).drain()
         assert (await read(messages, 1))[0]["subtype"] == "fleet_takeover"
@@ -122,7 +123,7 @@ async def stop_queued(client: str, registry: FleetRegistry) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(FleetTransport(client, labels=["none"]).connect)
         while not (waiting := [each for each in await registry.sessions() if each.state == "waiting"]):
-            await anyio.lowlevel.checkpoint()
+            await a_moment()
         assert await registry.queue_length() in (1, 2)  # the session before, which its client has given up, may not be forgotten yet
         await registry.stop(waiting[0].id)
         tasks.cancel_scope.cancel()

@@ -6,6 +6,7 @@ import anyio
 import msgspec
 import pytest
 from broker_server import BrokerServer
+from polling import a_moment
 from programs import ECHO, numbered, read, serving
 
 from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
@@ -41,7 +42,7 @@ async def has_said(broker: BrokerServer, transport: FleetTransport, *, entries: 
     await connection.start(timeout=10)
     with anyio.fail_after(20):
         while int(await connection.command("hget", connection.keys.meta(str(transport.session)), "ci")) < entries:
-            await anyio.lowlevel.checkpoint()
+            await a_moment()
     await connection.aclose()
 
 
@@ -68,7 +69,7 @@ async def test_a_prompt_that_comes_while_a_drained_worker_ends_the_process_is_fe
                 await busy.write('{"type":"result"}')
                 with anyio.fail_after(30):
                     while old.sessions:
-                        await anyio.lowlevel.checkpoint()
+                        await a_moment()
                 await transport.close()
                 await busy.close()
 
@@ -102,7 +103,7 @@ async def test_a_session_whose_process_is_being_started_moves_at_once_when_its_w
         async with serving(FleetWorker(broker.url, command=ECHO, name="new")):
             with anyio.fail_after(20):
                 while transport.session is None or not transport.is_ready():
-                    await anyio.lowlevel.checkpoint()
+                    await a_moment()
             await transport.write('{"n":0}')
             assert await read(transport.read_messages(), 1) == numbered([0])
             await transport.close()
@@ -118,7 +119,7 @@ async def test_a_worker_that_is_cancelled_while_it_starts_a_process_gives_the_se
         async with serving(FleetWorker(broker.url, command=ECHO, name="new")):
             with anyio.fail_after(20):
                 while not transport.is_ready():
-                    await anyio.lowlevel.checkpoint()
+                    await a_moment()
             await transport.write('{"n":0}')
             assert await read(transport.read_messages(), 1) == numbered([0])
             await transport.close()

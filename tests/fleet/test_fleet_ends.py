@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import msgspec
 import pytest
 from broker_server import BrokerServer
+from polling import a_moment
 from programs import ECHO, connected, read, serving
 
 from claude_transport import errors
@@ -81,7 +81,7 @@ async def test_nothing_that_set_a_session_up_outlives_it(broker: BrokerServer, e
         await ending(transport, broker)
         with anyio.fail_after(20):
             while await connection.command("hget", keys.meta(session), "s") != b"ended":
-                await anyio.lowlevel.checkpoint()
+                await a_moment()
         assert await connection.command("hgetall", keys.setup(session)) == {}
         await transport.close()
 
@@ -106,7 +106,7 @@ async def test_nothing_that_set_a_session_up_outlives_one_that_the_next_worker_c
             assert caught.value.code == "fleet.start"
             with anyio.fail_after(20):
                 while await connection.command("hget", keys.meta(session), "s") != b"ended":
-                    await anyio.lowlevel.checkpoint()
+                    await a_moment()
         assert await connection.command("hgetall", keys.setup(session)) == {}
         await transport.close()
 
@@ -151,7 +151,7 @@ async def test_nothing_that_set_a_session_up_outlives_a_broken_program(broker: B
         assert caught.value.code == "fleet.failed"
         with anyio.fail_after(20):
             while await connection.command("hget", keys.meta(session), "s") != b"ended":
-                await anyio.lowlevel.checkpoint()
+                await a_moment()
         assert await connection.command("hgetall", keys.setup(session)) == {}
 
 

@@ -12,6 +12,7 @@ import anyio
 import msgspec
 import pytest
 from broker_server import BrokerServer, broker_server
+from polling import a_moment
 from programs import ECHO, numbered, read, serving
 from relay import Cut, relay_to
 
@@ -81,7 +82,7 @@ async def test_a_broker_without_a_file_that_starts_again_ends_both_ends_with_a_t
         assert caught.value.code == "fleet.gone"
         with anyio.fail_after(30):
             while worker.sessions:
-                await anyio.lowlevel.checkpoint()
+                await a_moment()
         # and the fleet goes on
         async with FleetTransport(broker.url) as second:
             await second.write("{}")
@@ -179,7 +180,7 @@ async def test_a_zombie_worker_writes_nothing_and_its_process_gets_nothing(broke
                 assert await read(messages, 48) == numbered(range(2, 50))
                 with anyio.fail_after(20):
                     while zombie.sessions:
-                        await anyio.lowlevel.checkpoint()
+                        await a_moment()
 
 
 async def test_a_client_that_dies_comes_back_elsewhere_without_a_lost_or_repeated_line(broker: BrokerServer) -> None:
@@ -210,7 +211,7 @@ async def test_a_replica_that_takes_over_without_the_last_writes_is_filled_again
         await command(replica, "replicaof", "127.0.0.1", primary.port)
         with anyio.fail_after(30):
             while (await command(replica, "info", "replication")).get("master_link_status", "").encode() != b"up":
-                await anyio.lowlevel.checkpoint()
+                await a_moment()
         async with relay_to(f"tcp://127.0.0.1:{primary.port}") as relay:
             url = relay.url.replace("tcp://", "redis://")
 

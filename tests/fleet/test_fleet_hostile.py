@@ -14,6 +14,7 @@ import anyio
 import msgspec
 import pytest
 from broker_server import BrokerServer
+from polling import a_moment
 from programs import ECHO, connected, numbered, read, serving
 
 from claude_transport import errors
@@ -84,7 +85,7 @@ async def test_junk_in_what_all_share_ends_no_worker_and_no_session(broker: Brok
         async with FleetTransport(broker.url, workspace="project", start_timeout=30) as second:  # the next look finds it
             await converses(second, 1)
         while [each.id for each in await registry.sessions()] != [good.session] or await registry.queue_length():
-            await anyio.lowlevel.checkpoint()  # all that is junk was taken out
+            await a_moment()  # all that is junk was taken out
         assert await connection.command("hkeys", KEYS.homes) in ([b"project"], {b"project"}, (b"project",))
 
 
@@ -147,7 +148,7 @@ async def test_a_client_that_waits_for_a_worker_is_told_what_has_become_of_its_s
 
         async def spoil_what_waits() -> None:
             while not (waiting := await connection.command("zrange", KEYS.queue, 0, -1)):
-                await anyio.lowlevel.checkpoint()
+                await a_moment()
             await spoil(connection, spoilt_table(KEYS.outgoing(waiting[0].decode())))
 
         tasks.start_soon(spoil_what_waits)
@@ -174,7 +175,7 @@ async def test_a_worker_ends_the_session_of_an_input_that_it_cannot_read_though_
         await victim.close()
         with anyio.fail_after(20):
             while worker.sessions != (good.session,):
-                await anyio.lowlevel.checkpoint()
+                await a_moment()
         await converses(good, 0)
 
 
@@ -233,7 +234,7 @@ async def test_a_session_whose_keys_are_spoilt_before_a_worker_has_it_is_removed
         tasks.start_soon(connect)
         with anyio.fail_after(20):
             while not (waiting := await connection.command("zrange", keys.queue, 0, -1)):
-                await anyio.lowlevel.checkpoint()
+                await a_moment()
         session = waiting[0].decode()
         await connection.command("set", keys.setup(session), "junk")
         async with serving(FleetWorker(broker.url, command=ECHO, lease=600)):

@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from broker_server import BrokerServer
+from polling import a_moment
 from programs import ECHO, numbered, serving
 
 from claude_transport import errors
@@ -84,7 +85,7 @@ async def test_a_program_that_cannot_be_started_is_told_to_the_client_at_once_an
             assert len(tried) == times
         with anyio.fail_after(10):
             while worker.sessions or await registry.queue_length():
-                await anyio.lowlevel.checkpoint()
+                await a_moment()
     assert "hunter-two" in caplog.text or failure == "no transport"
 
 
@@ -141,7 +142,7 @@ async def test_a_program_that_breaks_after_its_start_ends_its_session_with_the_c
         await transport.close()
         with anyio.fail_after(10):
             while worker.sessions or await registry.queue_length() or await registry.sessions():
-                await anyio.lowlevel.checkpoint()
+                await a_moment()
         assert (len(tried), worker.metrics.ended["failed"]) == (1, 1)
     assert "hunter-two" in caplog.text
 
@@ -163,7 +164,7 @@ async def test_a_program_that_cannot_be_closed_ends_its_session_well_all_the_sam
         with anyio.fail_after(20):
             assert [message async for message in transport.read_messages()] == numbered([0])
         while worker.sessions:
-            await anyio.lowlevel.checkpoint()
+            await a_moment()
     assert len(tried) == 1
     said = {record.getMessage() for record in caplog.records if "could not be closed" in record.getMessage()}
     assert said == {r"the transport of a session could not be closed: the password is hunter-two\nand this is no line of its own"}

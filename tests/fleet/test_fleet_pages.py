@@ -7,6 +7,7 @@ import re
 import anyio
 import pytest
 from broker_server import BrokerServer
+from polling import a_moment
 from programs import ECHO, read, serving
 from redis_server import free_port
 
@@ -70,7 +71,7 @@ async def test_the_length_of_the_queue_is_that_of_the_whole_fleet_and_not_of_wha
             tasks.start_soon(FleetTransport(broker.url, labels=["gpu"]).connect)
         with anyio.fail_after(30):
             while await registry.queue_length() != 3:
-                await anyio.lowlevel.checkpoint()
+                await a_moment()
         async with serving(worker):
             text = (await ask(worker, "/metrics"))[1]
             assert [value(text, name) for name in ("waiting_sessions", "free_capacity")] == [3, 8]
@@ -84,7 +85,7 @@ async def test_a_worker_that_drains_is_not_ready_and_has_no_room(broker: BrokerS
         await read(transport.read_messages(), 1)
         tasks.start_soon(worker.drain)
         while (await ask(worker, "/healthz"))[0] == 200:
-            await anyio.lowlevel.checkpoint()
+            await a_moment()
         assert await ask(worker, "/healthz") == (503, '{"status":"draining"}\n')
         assert value((await ask(worker, "/metrics"))[1], "free_capacity") == 0
         tasks.cancel_scope.cancel()
@@ -96,11 +97,11 @@ async def test_a_worker_without_its_broker_is_not_ready_until_it_is_back(broker:
         broker.kill()
         with anyio.fail_after(30):
             while await ask(worker, "/healthz") != (503, '{"status":"broker_lost"}\n'):
-                await anyio.lowlevel.checkpoint()
+                await a_moment()
         await anyio.to_thread.run_sync(broker.start)
         with anyio.fail_after(30):
             while (await ask(worker, "/healthz"))[0] != 200:
-                await anyio.lowlevel.checkpoint()
+                await a_moment()
 
 
 async def test_a_taken_port_and_a_missing_broker_are_typed_errors(broker: BrokerServer) -> None:

@@ -9,6 +9,7 @@ import anyio
 import msgspec
 import pytest
 from broker_server import BrokerServer
+from polling import a_moment
 from programs import ECHO, connected, read, serving
 
 from claude_transport import errors
@@ -128,13 +129,13 @@ async def test_nothing_is_left_of_a_session_whose_client_has_deleted_its_hash(br
                 await read(transport.read_messages(), 9)
             with anyio.fail_after(20):
                 while await connection.command("exists", [keys.incoming(session), keys.outgoing(session), keys.setup(session)]):
-                    await anyio.lowlevel.checkpoint()
+                    await a_moment()
             await transport.close()
         await connection.command("hset", keys.setup("left"), {"initialize": "{}"})
         await connection.command("zadd", keys.queue, {"left": 0})
         with anyio.fail_after(20):
             while await connection.command("exists", [keys.setup("left")]):
-                await anyio.lowlevel.checkpoint()
+                await a_moment()
     await connection.aclose()
 
 
@@ -172,10 +173,10 @@ async def test_a_session_that_has_ended_leaves_the_queue_at_once_and_again_when_
         await transport.close()
         with anyio.fail_after(20):
             while worker.sessions:
-                await anyio.lowlevel.checkpoint()
+                await a_moment()
         assert await connection.command("zscore", keys.sessions, session) is None
         await connection.command("zadd", keys.sessions, {session: 0, "gone": 0})
         await connection.command("zadd", keys.queue, {session: 0})
         with anyio.fail_after(20):
             while await connection.command("zcard", keys.sessions) or await connection.command("zcard", keys.queue):
-                await anyio.lowlevel.checkpoint()
+                await a_moment()

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 import trustme
 from broker_server import BrokerServer, broker_server
+from polling import a_moment
 from programs import ECHO, numbered, read, serving
 from redis_server import free_port
 
@@ -257,7 +258,7 @@ async def test_a_proof_that_is_none_is_refused_once_whatever_its_bytes_are(broke
             await connection.command("zadd", keys.queue, {session: 0})
             with anyio.fail_after(20):
                 while await connection.command("hget", keys.meta(session), "s") not in (b"ended", None):
-                    await anyio.lowlevel.checkpoint()
+                    await a_moment()
         assert worker.metrics.ended["auth"] == 2
     assert [each.getMessage() for each in caplog.records if each.exc_info] == []
     await connection.aclose()
@@ -286,7 +287,7 @@ async def test_a_client_cannot_name_the_conversation_that_the_next_worker_resume
         await connection.command("zadd", keys.queue, {session: 0})
         with anyio.fail_after(30):
             while len(started) < 2:
-                await anyio.lowlevel.checkpoint()
+                await a_moment()
         assert of_alice not in str([(each.resume, each.session_id) for each in started])
     await connection.aclose()
 
@@ -310,6 +311,6 @@ async def test_the_next_worker_resumes_the_conversation_of_the_worker_before(bro
         await connection.command("zadd", keys.queue, {session: 0})
         with anyio.fail_after(30):
             while len(started) < 2:
-                await anyio.lowlevel.checkpoint()
+                await a_moment()
         assert (started[1].resume, started[1].session_id) == (conversation, None)
     await connection.aclose()

@@ -17,6 +17,7 @@ import anyio
 import msgspec
 import pytest
 from broker_server import BrokerServer
+from polling import a_moment
 from programs import ECHO, numbered, read, serving
 
 import claude_transport
@@ -184,7 +185,7 @@ async def test_a_worker_of_a_version_that_does_not_fit_claims_nothing_and_the_cl
         waiting = FleetTransport(broker.url)  # no worker is there, so it waits for one
         tasks.start_soon(waiting.connect)
         while await registry.queue_length() != 1:
-            await anyio.lowlevel.checkpoint()
+            await a_moment()
         with copies[which].worker(broker, "theirs") as process:
             await wake_node(connection, "theirs")
             with pytest.raises(errors.CLIConnectionError) as caught:
@@ -195,7 +196,7 @@ async def test_a_worker_of_a_version_that_does_not_fit_claims_nothing_and_the_cl
             async with serving(FleetWorker(broker.url, command=ECHO, name="ours")):
                 await wake_node(connection, "ours")
                 while [each.worker for each in await registry.sessions()] != ["ours"]:
-                    await anyio.lowlevel.checkpoint()
+                    await a_moment()
                 assert [each.epoch for each in await registry.sessions()] == [1]  # nobody had it before
                 process.send_signal(signal.SIGTERM)
                 said = (await anyio.to_thread.run_sync(process.communicate))[1].decode()

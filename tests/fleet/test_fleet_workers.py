@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import msgspec
 import pytest
 from broker_server import BrokerServer
+from polling import a_moment
 from programs import ECHO, numbered, read, serving
 
 from claude_transport import errors
@@ -128,7 +128,7 @@ async def test_a_worker_keeps_nothing_of_a_session_that_is_over(broker: BrokerSe
             assert sizes() != before
         with anyio.fail_after(20):
             while sizes() != before:
-                await anyio.lowlevel.checkpoint()
+                await a_moment()
 
 
 async def test_a_queued_session_is_stopped_by_an_operator(broker: BrokerServer) -> None:
@@ -141,7 +141,7 @@ async def test_a_queued_session_is_stopped_by_an_operator(broker: BrokerServer) 
 
         tasks.start_soon(wait_in_vain)
         while not (waiting := await registry.sessions()):
-            await anyio.lowlevel.checkpoint()
+            await a_moment()
         await registry.stop(waiting[0].id)
         assert await registry.sessions() == []
 
@@ -154,7 +154,7 @@ async def test_what_a_worker_has_done_is_counted(broker: BrokerServer) -> None:
             await read(transport.read_messages(), 1)
             assert "claude_transport_fleet_active_sessions 1\n" in worker.prometheus_text()
         while worker.sessions:
-            await anyio.lowlevel.checkpoint()
+            await a_moment()
         text = worker.prometheus_text()
     for line in ('claimed_total{kind="new"} 1', 'ended_total{reason="ended"} 1', 'bytes_total{direction="in"} 8', "capacity 3"):
         assert f"claude_transport_fleet_{line}\n" in text

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import pytest
+from polling import a_moment
 from rehearsal import ALICE, TOKENS
 
 import claude_transport as ct
@@ -53,7 +53,7 @@ async def test_five_listeners_at_once_serve_both_languages(fake: FakeClaude, tmp
                         turn = await query.send(f"by {url}")
                         assert (await turn.result()).result == f"by {url}"
             while gateway.sessions:
-                await anyio.lowlevel.checkpoint()
+                await a_moment()
         assert gateway.metrics.connections == dict.fromkeys(SCHEMES, 2)
         assert gateway.metrics.sessions == {"link": 5, "plain": 5}
         assert not gateway.metrics.refused
@@ -204,7 +204,7 @@ async def test_a_flood_arrives_whole_and_is_counted(scheme: str, resume: bool, t
                 await client.end_input()
                 lines = [line async for batch in client.read_lines() for line in batch]
             while gateway.sessions:
-                await anyio.lowlevel.checkpoint()
+                await a_moment()
         assert lines == [b'{"n":%d,"text":"%s"}' % (number, b"x" * 99) for number in range(160_000)]
         assert gateway.metrics.lines["out"] == 160_000
         assert gateway.metrics.bytes["out"] == sum(len(line) + 1 for line in lines)

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import pytest
+from polling import a_moment
 
 from claude_transport.errors import ProcessError
 from claude_transport.streams.guard import (
@@ -129,7 +129,7 @@ async def test_a_guard_ends_what_has_cleared_its_environment_and_lost_its_parent
     await killed_host(signal.SIGKILL, script, anyio_backend_name)
     with anyio.fail_after(30):
         while not note.exists() or any(is_running(f"/proc/{pid}") for pid in note.read_text().split()):
-            await anyio.lowlevel.checkpoint()
+            await a_moment()
 
 
 async def test_what_a_host_started_that_is_itself_a_child_is_gone_when_it_is_killed(anyio_backend_name: str) -> None:

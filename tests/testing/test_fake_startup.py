@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import pytest
+from polling import a_moment
 
 import claude_transport as ct
 from claude_transport.codex import CodexOptions, CodexSession
@@ -77,7 +77,7 @@ async def test_a_fake_that_waits_in_its_start_answers_after_that(make: Any) -> N
 
             tasks.start_soon(run)
             while not fake.calls():
-                await anyio.lowlevel.checkpoint()
+                await a_moment()
             assert fake.calls()[0].messages == []
             fake.open_gate("go")
         assert outcome == [None]

@@ -10,7 +10,7 @@ from textwrap import dedent
 from typing import Any
 
 import anyio
-import anyio.lowlevel
+from polling import a_moment
 
 import claude_transport as ct
 from claude_transport.streams.guard import guard
@@ -43,7 +43,7 @@ async def until(condition: Callable[[], object], *, seconds: float = 30) -> None
     """Returns when the condition is true; looks at it in every round of the event loop."""
     with anyio.fail_after(seconds):
         while not condition():
-            await anyio.lowlevel.checkpoint()
+            await a_moment()
 
 
 async def gone(pid: int, *, seconds: float = 30) -> None:
