@@ -41,7 +41,7 @@ REDIS_TESTS = "tests/sessions/test_redis_client.py"
 WINDOWS_TESTS = ("tests/windows", "tests/launch/test_windows_decisions.py", "tests/test_locks.py")
 # Twice the cores: half of a test's time is waiting for a process or a peer. More than eight need more memory than they save time.
 WORKERS = min(8, 2 * (os.cpu_count() or 1))
-WITHOUT_TESTS = ("lint", "types", "docs", "fuzz", "mutants_of_changes")
+WITHOUT_TESTS = ("lint", "types", "docs", "fuzz", "mutants_of_changes", "collected")
 
 
 # ------------------------------------------------------------------------------------------------ in the environment of `checks`
@@ -81,6 +81,12 @@ def types(session: nox.Session) -> None:
     run(session, "mypy", *sorted(map(str, Path("tests/typing").glob("*.py"))))
     run(session, "pyright", "--warnings", *session.posargs)
     run(session, "pyright", "--verifytypes", "claude_transport", "--ignoreexternal", silent=True)
+
+
+@nox.session(venv_backend="none", requires=["checks"], default=False)
+def collected(session: nox.Session) -> None:
+    """Collect all tests, so that each is compiled once, and not by each worker of pytest at the same time."""
+    run(session, "python", "-m", "pytest", "--collect-only", "-qq", env={"PYTEST_ADDOPTS": ""}, silent=True)
 
 
 @nox.session(venv_backend="none", requires=["checks"], default=False)

@@ -17,6 +17,7 @@ import anyio
 import pytest
 from live_session import PATIENCE, Doorkeeper, Live, bash, from_subagent
 from mcp.server import MCPServer
+from shares import share
 
 import claude_transport as ct
 from claude_transport.testing import FakeClaude, FakeMessagesAPI, Scenario, replies, steps
@@ -314,7 +315,7 @@ def scenario(case: Case) -> Scenario:
     return Scenario.turns([turn(given) for given in case.turns])
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", share(CASES, ci=[*CASES][::2]))
 async def test_a_host_sees_the_same_from_the_fake_as_from_the_real_cli(live: Live, name: str) -> None:
     case = CASES[name]
     async with FakeMessagesAPI(model(case)) as api:

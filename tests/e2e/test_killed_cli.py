@@ -16,6 +16,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
+from shares import share
 
 import claude_transport as ct
 from claude_transport.testing import FakeMessagesAPI, replies
@@ -101,7 +102,7 @@ def died_of_the_kill(error: BaseException | None) -> bool:
     return isinstance(error, ct.ProcessError) and (error.signal, error.exit_code) == (signal.SIGKILL, None)
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", share(POINTS, ci=POINTS[::2]))
 async def test_a_query_delivers_everything_and_then_says_that_the_cli_was_killed(options: Options, cli_home: Any, point: int) -> None:
     with anyio.fail_after(PATIENCE):
         async with conversation() as api, ct.Query(ct.SubprocessTransport(options(api))) as query:
