@@ -1,7 +1,7 @@
 """`JSONRPCPeer`: a JSON-RPC 2.0 conversation over any transport, with requests in both directions.
 
-Codex, ACP agents and stdio MCP servers are driven with it. What a line means is decided in `protocol.jsonrpc`; here are the tasks, the
-waits and their bounds. Nothing here knows what the methods are.
+Agents that speak JSON-RPC and stdio MCP servers are driven with it. What a line means is decided in `protocol.jsonrpc`; here are the
+tasks, the waits and their bounds. Nothing here knows what the methods are.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class JSONRPCPeer:
         on_arrival: a plain function, called with each request before what the peer said next is looked at. It must not wait. `on_request`
             follows in a task of its own, so what the peer said next may be known by then.
         on_notification: called for each notification.
-        with_version: write the member `jsonrpc`; Codex leaves it out. It is never required of the peer.
+        with_version: write the member `jsonrpc`, which some peers leave out. It is never required of the peer.
         cancel: how the dialect withdraws a request, for example `MCP_CANCEL`. It is sent for a request that is cancelled or late, and
             cancels the callback of a request that the peer withdraws.
         timeout: seconds that a request waits for its answer, unless it says otherwise.

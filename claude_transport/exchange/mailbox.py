@@ -1,6 +1,6 @@
-"""`Mailbox`: messages that wait for their reader, and what they take in memory. `Query`, `CodexSession` and `JSONRPCPeer` keep theirs so.
+"""`Mailbox`: messages that wait for their reader, and what they take in memory. Each client has one.
 
-What a message costs, and what is done when too much waits, differs: each of the three has a subclass that says so.
+What a message costs, and what is done when too much waits, differs: each client has a subclass that says so.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ GONE: Final = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourc
 _ID_BYTES: Final = 4
 
 _LAST_TURN: Final = 5.0
-"""Seconds for an interrupted turn to end before the input of its process ends. Codex needs 0.04."""
+"""Seconds for an interrupted turn to end before the input of its process ends. 0.04 were measured."""
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,7 +136,7 @@ class Session(HostedProcess, ABC):
     async def end_turns(self) -> None:
         """Interrupt the turns that the end of the input would drop, and wait until they are over, at most 5 seconds.
 
-        Does nothing for an agent that finishes its turn first, as Claude does. Codex would drop it, without a result for the client.
+        Does nothing for an agent that finishes its turn first, as Claude does. Another one would drop it, without a result for the client.
         """
         if not self.activity.drops_turns:
             return

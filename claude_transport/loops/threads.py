@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for programs without one: what `SyncQuery`, `SyncCodexSession` and `stream_sync()` are built on."""
+"""An event loop in a thread of its own, for programs without one: what `SyncQuery` and other blocking clients are built on."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ T_co = TypeVar("T_co", covariant=True)
 
 Backend = Literal["asyncio", "trio"]
 
-_TICK: Final = 0.5 if sys.platform == "win32" else None
-"""Seconds between two looks for Ctrl-C: on Windows it does not interrupt a wait for a lock."""
+_TICK: Final = 0.5
+"""Seconds between two looks for Ctrl-C. It interrupts a wait for a lock only where this thread receives it, and never on Windows."""
 _LAST_WAIT: Final = 10.0
 """Seconds for cancelled work, and for the end of the thread. Both bound their own time; this is for what resists."""
 

@@ -1,7 +1,6 @@
 """A pool of warm sessions: processes of `claude` that were started and initialised before they are needed.
 
 `SessionPool` lends each to one user. `PoolSnapshot` is what the pool holds at one moment. `Retirement` says why the pool ended a session.
-`claude_transport.codex` has a `CodexPool`.
 """
 
 from __future__ import annotations

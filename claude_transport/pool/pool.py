@@ -3,8 +3,8 @@
 Each session serves one use and is then ended. `/clear` would begin a new conversation in the same process, but the permission mode, the
 model and the costs of the last user would stay (CLI 2.1.329, real; `tests/e2e/test_warm_sessions.py`).
 
-`SessionPool` is the public face; `CodexPool` in `codex/pool.py` is that for Codex. Below them, `Stock` holds the sessions and decides to
-start them, hand them out and end them, `PoolLimits` decides how many there are, and a `Recipe` makes them.
+`SessionPool` is the public face; another agent may have one of its own. Below it, `Stock` holds the sessions and decides to start them,
+hand them out and end them, `PoolLimits` decides how many there are, and a `Recipe` makes them.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def read_rss_bytes(pid: int, *, proc: str = "/proc") -> int | None:
 
 
 class WarmPool:
-    """What a `SessionPool` and a `CodexPool` share: sessions that are started ahead of use, and never more than a given number."""
+    """What the pools of all agents share: sessions that are started ahead of use, and never more than a given number."""
 
     def __init__(
         self,

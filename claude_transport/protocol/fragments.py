@@ -1,7 +1,7 @@
 """`FragmentRedactor`: redacts lines in order, also where a secret comes in several fragments of a text.
 
-With `include_partial_messages` Claude sends an answer a few characters at a time, and Codex always does. A `Redactor` sees one line, and a
-key in twenty pieces looks like none.
+With `include_partial_messages` Claude sends an answer a few characters at a time, and other agents always do. A `Redactor` sees one line,
+and a key in twenty pieces looks like none.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from claude_transport.protocol.redaction import Redactor
 from claude_transport.text.secret_forms import SECRET
 
 FRAGMENT_FIELDS: Final = ("text", "thinking", "partial_json", "signature", "delta")
-"""Fields of a delta that hold a fragment: those of Claude, and `delta` of Codex."""
+"""Fields of a delta that hold a fragment: those of Claude, and `delta` of JSON-RPC."""
 
 _CLAUDE: Final = b'"content_block_delta"'
-_CODEX: Final = b'elta"'
+_OTHER: Final = b'elta"'
 _ENDS: Final = (b'"content_block_stop"', b'"assistant"', b'"result"', b'"item/completed"', b'"turn/completed"')
 """A line that contains one of them ends a text: no word goes on after it."""
 
@@ -82,7 +82,7 @@ _decode: Final = msgspec.json.Decoder(_FragmentLine).decode
 
 def read_fragment(line: bytes) -> tuple[str, str] | None:
     """Return the text that a line continues, by a name, and its fragment; None for a line that is no delta."""
-    if _CLAUDE not in line and _CODEX not in line:
+    if _CLAUDE not in line and _OTHER not in line:
         return None
     try:
         read = _decode(line)

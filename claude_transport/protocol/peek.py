@@ -13,7 +13,7 @@ class Peek(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `type` and `subtype` are those of the message. For a control request and its answer, `subtype` is that of the request or response
     inside, and `request_id` is what the answer repeats. `uuid` is that of the message, and `session_id` that of the conversation.
 
-    On a line of Codex, `type` is the method, or `answer` or `error` for an answer, and `request_id` is its `id`, also when it is a number.
+    On a line of JSON-RPC, `type` is the method, or `answer` or `error` for an answer. `request_id` is its `id`, also when that is a number.
     """
 
     type: str | None = None

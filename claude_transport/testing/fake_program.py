@@ -1,4 +1,4 @@
-"""The files of a fake program and the journal of its runs, whatever it plays: the base of `FakeClaude` and `FakeCodex`."""
+"""The files of a fake program and the journal of its runs, whatever it plays: the base of all fake agents."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class FakeProgram:
 
     @property
     def path(self) -> Path:
-        """The path of an executable file that starts a run of the fake, for arguments such as `cli_path` or `codex_path`.
+        """The path of an executable file that starts a run of the fake, for arguments such as `cli_path`.
 
         Raises `UsageError` after `close()`.
         """

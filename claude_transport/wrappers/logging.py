@@ -32,7 +32,7 @@ _MAX_ERROR_CHARS = 500
 """Characters of an error's text."""
 
 _DELTA: Final = re.compile(rb'"content_block_delta"|"method"\s*:\s*"[\w/]{1,60}[dD]elta"')
-"""Stands in each line with a fragment of a text: of Claude (`include_partial_messages`) and of Codex."""
+"""Stands in each line with a fragment of a text: of Claude (`include_partial_messages`), and of agents that speak JSON-RPC."""
 
 _FRAGMENTS: Final = frozenset({"text", "thinking", "partial_json", "signature", "delta"})
 """Fields that hold the fragment."""

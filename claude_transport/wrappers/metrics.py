@@ -66,7 +66,7 @@ _MAX_MODELS = 100
 """Models counted separately. A peer that makes up more of them must not grow the memory or a dashboard."""
 
 OnResult: TypeAlias = Callable[[float, ResultMessage], None]
-"""Called with the seconds since a prompt was written, and with its result. For a turn of Codex, a `ResultMessage` describes its end."""
+"""Called with the seconds since a prompt was written, and with its result: a `ResultMessage`, whatever the agent is."""
 
 OnLost: TypeAlias = Callable[[float, str, Dialect], None]
 """Called with the seconds since a lost prompt was written, the code that says why it was lost, and the agent that it was for."""

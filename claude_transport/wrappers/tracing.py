@@ -46,7 +46,7 @@ class TracingTransport(ObservingWrapper):
         redactor: the `Redactor` for them. The default one removes what looks secret, and the secrets in this process's environment and in
             the transport's options.
 
-    A span `invoke_agent claude` lasts from a prompt to its result; for Codex it is `invoke_agent codex`. Its parent is the span that is
+    A span `invoke_agent claude` lasts from a prompt to its result; another agent has its own name there. Its parent is the span that is
     current where the prompt is sent, or else the one that was current at `connect()`. Below it is a span `execute_tool NAME` for each tool
     call; calls of a subagent are below the call that started it. A turn that failed or was lost has the status ERROR and `error.type`.
     Attributes have the names of OpenTelemetry's conventions for generative AI.

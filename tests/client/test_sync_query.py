@@ -232,6 +232,27 @@ def test_ctrl_c_cancels_the_call_that_waits_and_nothing_else(backend: Any) -> No
     loop.end()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no masks of signals")
+def test_ctrl_c_that_another_thread_receives_cancels_the_call_that_waits(backend: Any) -> None:
+    async def hang() -> None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        os.kill(os.getpid(), signal.SIGINT)
+        await anyio.sleep_forever()
+
+    async def answer() -> str:
+        return "still here"
+
+    loop = LoopThread("SyncQuery", instead="", backend=backend, at_end=answer)
+    masked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            loop.call(hang)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masked)
+    assert loop.call(answer) == "still here"
+    loop.end()
+
+
 def test_an_event_loop_that_cannot_start_tells_why_and_not_that_it_was_closed(tmp_path: Path) -> None:
     (tmp_path / "trio").mkdir()
     (tmp_path / "trio" / "__init__.py").write_text("raise ImportError('this trio is broken')", "utf-8")

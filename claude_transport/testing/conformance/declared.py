@@ -63,7 +63,7 @@ class Declared(Transport):
             forks_session=True,
             structured_output=True,
             billing="subscription",
-            agent="codex",
+            agent="another-agent",
             thread={"conformance": 2},
             strict=True,
             before_prompt=self._before_prompt,
