@@ -852,12 +852,11 @@ class Heartbeat:
 
     def check(self, now: float) -> Pulse:
         """Return what to do now. It asks for one ping in each silence."""
-        silence = now - self._heard
-        if silence >= self.interval * _PATIENCE and self._asked:
+        if now < self.next_check:
+            return Pulse.FINE
+        if self._asked:
             return Pulse.LOST
-        if silence >= self.interval and not self._asked:
-            self._asked = True
-            # even when this check is late, the peer gets a whole interval to answer
-            self._heard = max(self._heard, now - self.interval)
-            return Pulse.PING
-        return Pulse.FINE
+        self._asked = True
+        # even when this check is late, the peer gets a whole interval to answer
+        self._heard = max(self._heard, now - self.interval)
+        return Pulse.PING

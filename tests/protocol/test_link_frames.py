@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
@@ -272,6 +274,13 @@ def test_a_host_that_slept_asks_first_and_waits_for_the_answer() -> None:
     assert heart.check(5000.0) is Pulse.PING
     assert (heart.next_check, heart.check(5009.0)) == (5010.0, Pulse.FINE)
     assert heart.check(5010.0) is Pulse.LOST
+
+
+def test_a_check_at_its_time_is_never_too_early_by_a_rounding_error() -> None:
+    clock = random.Random(1)
+    for _ in range(1000):
+        heart = Heartbeat(interval=20.0, now=clock.uniform(0.0, 30.0))
+        assert [heart.check(heart.next_check) for _ in range(2)] == [Pulse.PING, Pulse.LOST]
 
 
 @pytest.mark.parametrize("interval", [0.0, -1.0, float("nan")])
