@@ -36,19 +36,20 @@ def withdraws(request_id: str) -> Frame:
 
 
 class Host:
-    """The callbacks of the program. They take as many steps as `chance` says, or wait for ever while `is_stuck`."""
+    """The callbacks of the program. They take as many steps as `chance` says, or wait for ever: while `is_stuck`, and those in `stuck`."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
         self.begun: list[str] = []
         self.running = 0
         self.is_stuck = False
+        self.stuck: Sequence[str] = ()
 
     async def _work(self, request_id: str) -> None:
         self.begun.append(request_id)
         self.running += 1
         try:
-            if self.is_stuck:
+            if self.is_stuck or request_id in self.stuck:
                 await anyio.sleep_forever()
             for _ in range(self.chance.randrange(5)):
                 await anyio.lowlevel.checkpoint()
@@ -160,12 +161,9 @@ async def in_order(query: Query, cli: Cli, host: Host, ids: list[str]) -> None:
 
 async def withdrawn(query: Query, cli: Cli, host: Host, ids: list[str]) -> None:
     """All but the last are withdrawn while they are worked on, or before that."""
-    host.is_stuck = True
-    *gone, last = ids
-    lines = [each for name in gone for each in (asks(name), withdraws(name))]
-    await cli.say(*lines)
-    host.is_stuck = False
-    await cli.say(asks(last), result())
+    *host.stuck, last = ids
+    lines = [each for name in host.stuck for each in (asks(name), withdraws(name))]
+    await cli.say(*lines, asks(last), result())
     await cli.until(lambda: last in cli.answers)
     while host.running:
         await anyio.lowlevel.checkpoint()
