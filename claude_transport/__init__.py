@@ -37,7 +37,7 @@ _load, __dir__, __all__ = lazy_names(
         "ReplayGap ResultError SpawnError StructuredOutputMissing TransportClosed TruncatedStream UsageError",
         "exchange.outcomes": "InterruptOutcome",
         "gateway.gateway": "Gateway",
-        "gateway.serving": "serve",
+        "gateway.service": "serve",
         "jsonrpc": "JSONRPCPeer",
         "launch.argv": "build_argv",
         "launch.discovery": "CLI find_cli",

@@ -68,7 +68,7 @@ from claude_transport.errors import TruncatedStream as TruncatedStream
 from claude_transport.errors import UsageError as UsageError
 from claude_transport.exchange.outcomes import InterruptOutcome as InterruptOutcome
 from claude_transport.gateway.gateway import Gateway as Gateway
-from claude_transport.gateway.serving import serve as serve
+from claude_transport.gateway.service import serve as serve
 from claude_transport.jsonrpc import JSONRPCPeer as JSONRPCPeer
 from claude_transport.launch.argv import build_argv as build_argv
 from claude_transport.launch.discovery import CLI as CLI

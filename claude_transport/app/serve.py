@@ -25,7 +25,7 @@ from claude_transport.app.failures import EXIT_OK
 from claude_transport.app.standard_streams import write_out
 from claude_transport.errors import ConfigurationError, WorkingDirectoryError
 from claude_transport.gateway.gateway import Gateway
-from claude_transport.gateway.serving import GatewaySettings, serve
+from claude_transport.gateway.service import GatewaySettings, serve
 from claude_transport.launch.options import AgentOptions, ClaudeOptions
 from claude_transport.serving.choices import DEFAULT_CHOICES
 from claude_transport.serving.door import GatewayLimits, GatewayTokens

@@ -52,7 +52,7 @@ from claude_transport.loops.current import Wakeup, is_stopped_here
 from claude_transport.redis.client import first_of, leaves_of
 from claude_transport.serving.choices import DEFAULT_CHOICES, Choices, check_answers
 from claude_transport.serving.door import ANYBODY, Allowance, Door, GatewayLimits, GatewayTokens
-from claude_transport.serving.hosted import START_TIMEOUT, close_quietly, start_process, trace_of
+from claude_transport.serving.hosted import START_TIMEOUT, chosen_launch, close_quietly, start_process, trace_of
 from claude_transport.serving.page_server import PageServer
 from claude_transport.serving.pages import Hosts, Pages
 from claude_transport.serving.turned_away import TurnedAway
@@ -161,7 +161,7 @@ class FleetWorker:
         self.name: str = name or _own_name()
         self._lease = float(lease)
         self._drain_timeout = drain_timeout
-        self._launch = _launcher(self._options, command=command, launch=launch)
+        self._launch = chosen_launch(launch, partial(SubprocessTransport, command=command), self._options, command=command)
         self.metrics: FleetMetrics = FleetMetrics()
         self._sessions: dict[str, HostedSession] = {}
         self._claiming: set[str] = set()
@@ -677,18 +677,6 @@ def _why_not_started(exc: Exception, *, worker: str) -> str:
     cause = first_of(exc)
     named = f"{type(cause).__name__}, {cause.code}" if isinstance(cause, ClaudeTransportError) else type(cause).__name__
     return f"the process could not be started on the worker {worker} ({named}); its log says more"
-
-
-def _launcher(
-    options: ClaudeOptions, *, command: Sequence[str] | None, launch: Callable[[ClaudeOptions], Transport] | None
-) -> Callable[[ClaudeOptions], Transport]:
-    """Return what makes the transport of a session. Raises `ConfigurationError` for what would fail for every session."""
-    if launch is not None:
-        if command is not None:
-            raise ConfigurationError("command and launch both say what to run: give one of them", option="launch")
-        return launch
-    SubprocessTransport(options, command=command)
-    return partial(SubprocessTransport, command=command)
 
 
 def _check(*, capacity: object, lease: object, metrics_port: object) -> None:

@@ -19,7 +19,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "serving.door": "GatewayLimits GatewayTokens",
         "gateway.gateway": "Gateway",
         "gateway.observatory": "ObserverGrant",
-        "gateway.serving": "GatewaySettings serve",
+        "gateway.service": "GatewaySettings serve",
         "observing.observers": "observe",
     },
 )

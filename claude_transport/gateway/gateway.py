@@ -38,7 +38,7 @@ from claude_transport.loggers import logger_for
 from claude_transport.loops.background import LoopTask
 from claude_transport.serving.choices import DEFAULT_CHOICES, Choices, check_answers
 from claude_transport.serving.door import ANYBODY, Allowance, Door, GatewayLimits, GatewayTokens
-from claude_transport.serving.hosted import START_TIMEOUT, close_quietly, start_process, trace_of
+from claude_transport.serving.hosted import START_TIMEOUT, chosen_launch, close_quietly, start_process, trace_of
 from claude_transport.serving.listeners import Listener, accept_all, check_exposure, open_listeners
 from claude_transport.serving.pages import Hosts, Page, Pages, answer_to_options
 from claude_transport.serving.turned_away import RefusalLog, TurnedAway
@@ -127,7 +127,8 @@ class Gateway:
         self._options = options or ClaudeOptions()
         self._agent = find_agent(self._options)
         self._choices = Choices(choices)
-        self._launch = _checked_launch(self._options, launch, command=command, close_timeout=close_timeout)
+        process = partial(SubprocessTransport, command=command, close_timeout=close_timeout)
+        self._launch: Launch = chosen_launch(launch, process, self._options, command=command)
         self._refusals = RefusalLog(logger)
         self._hosts = Hosts(hosts, bound=[address.host for address in self._addresses])
         self._reception = Reception(
@@ -543,15 +544,6 @@ def _known_modes(modes: Collection[Mode]) -> frozenset[Mode]:
     if not modes or not set(modes) <= {"link", "plain"}:
         raise ConfigurationError(f"modes is {modes!r}: give 'link', 'plain' or both", option="modes")
     return frozenset(modes)
-
-
-def _checked_launch(options: AgentOptions, launch: Launch | None, *, command: Sequence[str] | None, close_timeout: float) -> Launch:
-    """Return `launch`, or one that starts local processes. Raise now, to the operator, what would fail for every client."""
-    if command is not None and launch is not None:
-        raise ConfigurationError("command and launch both say what to run: give one of them", option="launch")
-    if launch is None:
-        SubprocessTransport(options, command=command, close_timeout=close_timeout)
-    return launch or partial(SubprocessTransport, command=command, close_timeout=close_timeout)
 
 
 def _failed_start(exc: Exception, owner: str, *, agent: str) -> TurnedAway:

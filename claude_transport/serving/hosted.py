@@ -1,4 +1,4 @@
-"""`HostedProcess`: a process on this machine whose client is elsewhere, and the limits between them. Also how one starts, and is closed.
+"""`HostedProcess`: a process on this machine whose client is elsewhere, and the limits between them. Also how one starts and ends.
 
 Sessions of a gateway and of a fleet's worker are made of it. They know how the lines come and go.
 """
@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 import anyio
 
 from claude_transport.agents.agent import HeldOptions
-from claude_transport.errors import ProcessError, TruncatedStream
+from claude_transport.errors import ConfigurationError, ProcessError, TruncatedStream
 from claude_transport.loggers import logger_for
 from claude_transport.protocol.framing import LineBlock, OversizedLine
 from claude_transport.serving.door import Allowance, GatewayLimits
@@ -101,6 +101,25 @@ def torn_tail(exc: TruncatedStream | ProcessError) -> bytes:
     """Return the bytes after the last newline of a process that ended in the middle of a line, else none."""
     torn = exc if isinstance(exc, TruncatedStream) else exc.__cause__
     return torn.bytes_tail if isinstance(torn, TruncatedStream) else b""
+
+
+def chosen_launch(
+    launch: Callable[[_Options], Transport] | None,
+    process: Callable[[_Options], Transport],
+    options: _Options,
+    *,
+    command: Sequence[str] | None,
+) -> Callable[[_Options], Transport]:
+    """Return `launch`, or else `process`, which runs `command` or the agent of `options` on this machine.
+
+    Raises `ConfigurationError` now, to the operator, for what would fail for every client.
+    """
+    if launch is None:
+        process(options)
+        return process
+    if command is not None:
+        raise ConfigurationError("command and launch both say what to run: give one of them", option="launch")
+    return launch
 
 
 async def start_process(

@@ -9,7 +9,9 @@ import pytest
 from hostile_words import SHORTER, assert_lines_are_safe
 from rehearsal import Talker, rehearsal
 
+from claude_transport.errors import ConfigurationError
 from claude_transport.gateway.arrival import Arrival
+from claude_transport.gateway.gateway import Gateway
 from claude_transport.link.machine import Ack, End, ProcessEnd
 from claude_transport.streams.memory import memory_stream_pair
 from claude_transport.transport import Client, SessionTerms
@@ -125,3 +127,12 @@ async def test_a_process_that_cannot_be_closed_in_good_order_ends_its_session_al
         await stage.until(sessions=0)
         assert stage.gateway.metrics.ended == {"ended": 1}
         assert stage.gateway.metrics.refused == {}
+
+
+def test_a_gateway_is_told_once_what_to_run_and_at_once_when_it_cannot_be_run() -> None:
+    with pytest.raises(ConfigurationError, match="give one of them") as caught:
+        Gateway(command=["true"], launch=lambda _options: MockTransport())
+    assert (caught.value.code, caught.value.option) == ("config.invalid", "launch")
+    with pytest.raises(ConfigurationError) as caught:
+        Gateway(command=[])
+    assert caught.value.option == "command"
