@@ -49,7 +49,9 @@ _UUID_FIELD: Final = b'"uuid":"'
 _UUID: Final = re.compile(rb'[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?=")')
 _MAX_REPEATED: Final = 64
 _MAX_REPEATED_BYTES: Final = 1024
-"""The most lines that are remembered, and the most bytes of one. They bound the memory of a session that is logged: 100 KiB."""
+"""The most lines that are remembered, and the most bytes of one. They bound the memory of a session that is logged: 130 KiB."""
+_LENGTH_CHARS: Final = 20
+"""Characters in which the length of a fragment is told."""
 
 Seen: TypeAlias = tuple[dict[str, str], str]
 """The names in a line, by the fields of its record, and its text: as they are logged."""
@@ -107,8 +109,9 @@ class LoggingTransport(ObservingWrapper):
         self._bodies = bodies
         self._max_body_chars = max_body_chars
         self._redactor = redactor
-        # a redactor that is a class of its own is asked about each line
-        self._repeated = _RepeatedLines() if bodies and (redactor is None or type(redactor) is Redactor) else None
+        # a redactor that is a class of its own is asked about each line, and a text that may be too long is cut
+        may_repeat = bodies and max_body_chars >= _MAX_REPEATED_BYTES + _LENGTH_CHARS
+        self._repeated = _RepeatedLines() if may_repeat and (redactor is None or type(redactor) is Redactor) else None
 
     @property
     def is_idle(self) -> bool:

@@ -419,6 +419,14 @@ async def test_lines_that_repeat_another_are_not_redacted_again_unless_the_redac
     assert calls["line"] == 1
 
 
+async def test_a_line_that_repeats_another_is_cut_where_its_own_text_ends(kept: Kept) -> None:
+    short, long = ((LINES[0] % (text, IDS[0])).encode() for text in ("a ", "a few words more"))
+    limit = len(short.replace(b'"a "', b'"[2 characters]"'))
+    fields = await heard(kept, short, long, bodies=True, redactor=Redactor(), max_body_chars=limit)
+    assert [len(each["body"].partition("…")[0]) for each in fields] == [limit, limit]
+    assert [each["body"].partition("…")[2] for each in fields] == ["", " (1 more characters)"]
+
+
 async def test_of_repeated_lines_a_bounded_number_is_remembered(kept: Kept) -> None:
     transport = LoggingTransport(MockTransport(), bodies=True, redactor=Redactor())
     first = [(LINES[0] % ("a ", own_id)).encode() for own_id in IDS[:2]]
