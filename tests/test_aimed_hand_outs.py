@@ -127,12 +127,29 @@ async def test_what_keeps_a_session_from_going_there_is_harmless_in_the_log(what
 
 
 @virtual_time
-async def test_a_session_that_does_not_answer_is_replaced_after_a_bounded_wait() -> None:
+@pytest.mark.parametrize("question", ["get_settings", "set_cwd"])
+async def test_a_session_that_does_not_answer_is_replaced_after_ten_seconds(question: str) -> None:
     world = World()
-    world.replies["set_cwd"] = {"silent": True}
-    async with pool_of(world) as pool, pool.acquire(timeout=0, cwd=THERE) as query:
-        assert await number_of(query) == "peer 10001"
-        assert counts(pool) == (0, 1)
+    world.replies = {"set_cwd": ARRIVED, question: {"silent": True}}
+    async with pool_of(world) as pool:
+        began = anyio.current_time()
+        async with pool.acquire(timeout=0, cwd=THERE) as query:
+            assert anyio.current_time() - began == pytest.approx(10)
+            assert await number_of(query) == "peer 10001"
+            assert counts(pool) == (0, 1)
+
+
+@virtual_time
+async def test_a_model_that_is_not_confirmed_is_an_error_after_ten_seconds() -> None:
+    world = World()
+    world.replies["set_model"] = {"silent": True}
+    async with pool_of(world) as pool:
+        began = anyio.current_time()
+        with pytest.raises(errors.ControlTimeout) as caught:
+            async with pool.acquire(timeout=0, model="opus"):
+                pass
+        assert anyio.current_time() - began == pytest.approx(10)
+        assert caught.value.code == "control.timeout"
 
 
 async def test_a_settings_source_of_the_user_is_no_reason_for_a_new_process() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+import struct
+
 import anyio
 import pytest
 
@@ -73,3 +76,29 @@ async def test_a_record_that_is_none_is_refused(row: bytes) -> None:
 async def test_an_end_without_a_word_is_a_lost_connection() -> None:
     with pytest.raises(ConnectionLost):
         await first_line_of(HEARTBEAT)
+
+
+async def test_a_connection_that_breaks_is_a_lost_connection() -> None:
+    async def reset(stream: anyio.abc.SocketStream) -> None:
+        await stream.receive()
+        await stream.send(HEAD)
+        await asked.wait()
+        stream.extra(anyio.abc.SocketAttribute.raw_socket).setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await stream.aclose()
+
+    asked = anyio.Event()
+    with anyio.fail_after(30):
+        async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
+            tasks.start_soon(listener.serve, reset)
+            port = listener.extra(anyio.abc.SocketAttribute.local_port)
+            async with observe(f"ws://127.0.0.1:{port}", session="a") as watching:
+                tasks.start_soon(set_when_blocked, asked)
+                with pytest.raises(ConnectionLost, match="the connection broke") as caught:
+                    await anext(watching)
+            tasks.cancel_scope.cancel()
+    assert (caught.value.code, caught.value.retryable) == ("connection.lost", False)
+
+
+async def set_when_blocked(event: anyio.Event) -> None:
+    await anyio.wait_all_tasks_blocked()
+    event.set()

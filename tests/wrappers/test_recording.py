@@ -669,6 +669,14 @@ def test_tapes_in_a_working_directory_that_is_gone_are_told_apart_by_their_names
         RecordingTransport(inside, "one.ndjson")
 
 
+async def test_a_redactor_of_ones_own_does_the_redacting_of_a_tape(tmp_path: Path) -> None:
+    path = tmp_path / "tape.ndjson"
+    said = {"type": "keep_alive", "note": "opensesame"}
+    async with RecordingTransport(MockTransport([said]), path=path, redactor=Redactor(secrets=["opensesame"])) as transport:
+        assert [message async for message in transport.read_messages()] == [said]
+    assert [json.loads(record.line) for record in Tape.read(path).records if record.dir == "out"] == [{**said, "note": "[secret]"}]
+
+
 def test_a_redactor_makes_no_sense_without_scrubbing(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="contradict"):
         RecordingTransport(MockTransport(), tmp_path / "x", scrub=False, redactor=Redactor())

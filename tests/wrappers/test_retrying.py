@@ -8,6 +8,7 @@ import gc
 import logging
 import pickle
 import warnings
+import weakref
 from typing import Any
 
 import anyio
@@ -936,6 +937,73 @@ async def test_a_process_that_was_gone_before_the_write_cannot_have_got_it() -> 
     assert not isinstance(caught.value, errors.OutcomeUncertain)
     assert caught.value.exit_code == 3
     assert sleeper.slept == []
+
+
+@pytest.mark.parametrize("ended", [{"exit_code": 3}, {"signal": 9}], ids=str)
+async def test_what_fails_after_the_end_of_the_process_was_not_sent(ended: dict[str, int]) -> None:
+    class Gone(MockTransport):
+        @property
+        def info(self) -> TransportInfo:
+            return msgspec.structs.replace(super().info, **ended)
+
+        async def write(self, data: str | bytes) -> None:
+            raise errors.CLIConnectionError("no pipe")
+
+    wrapper, sleeper, _ = retrying(Gone())
+    async with wrapper:
+        with pytest.raises(errors.CLIConnectionError, match="no pipe") as caught:
+            await wrapper.write(line(1))
+    assert not isinstance(caught.value, errors.OutcomeUncertain)
+    assert "nothing of it was sent" in caught.value.__notes__[0]
+    assert sleeper.slept == []
+
+
+async def test_a_reconnect_ends_a_write_that_waits_for_its_next_attempt() -> None:
+    waiting = anyio.Event()
+
+    async def sleep(_seconds: float) -> None:
+        waiting.set()
+        await anyio.sleep_forever()
+
+    first, second = MockTransport(), MockTransport()
+    failing = FaultyTransport(first, [FailWrite(write=2, lasting=False)])
+    wrapper, *_ = retrying(failing, sleep=sleep, make_transport=lambda: second)
+    with anyio.fail_after(30):
+        await wrapper.connect()
+        await wrapper.write(line(1))
+
+        async def write() -> None:
+            with pytest.raises(errors.TransportClosed) as caught:
+                await wrapper.write(line(2))
+            assert type(caught.value) is errors.TransportClosed
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(write)
+            await waiting.wait()
+            again = await wrapper.reconnect()
+        await again.close()
+    assert (numbers(first), numbers(second)) == ([1], [])
+
+
+async def test_the_error_of_a_write_is_not_kept_when_the_write_is_over() -> None:
+    class PipeError(OSError):
+        """One of the standard library cannot be referred to weakly."""
+
+    class Broken(MockTransport):
+        async def write(self, data: str | bytes) -> None:
+            if self.written:
+                raise PipeError("pipe")
+            await super().write(data)
+
+    wrapper, *_ = retrying(Broken(), on_attempt=None)
+    async with wrapper:
+        await wrapper.write(line(1))
+        with pytest.raises(OSError, match="pipe") as caught:
+            await wrapper.write(line(2))
+        error = weakref.ref(caught.value)
+        del caught
+        gc.collect()
+        assert error() is None
 
 
 async def test_a_process_that_dies_in_a_write_says_so_in_the_uncertainty() -> None:
