@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -188,6 +188,8 @@ class Module:
     path: Path
     tree: ast.Module
     lines: int
+    imports: list[Import] = field(default_factory=list, hash=False, compare=False)
+    """What `read_imports` has found: most rules ask for it."""
 
     @property
     def is_package(self) -> bool:
@@ -236,9 +238,15 @@ def read_house(root: Path) -> dict[str, Module]:
     return house
 
 
-def read_imports(module: Module, house: Mapping[str, Module]) -> Iterator[Import]:
+def read_imports(module: Module, house: Mapping[str, Module]) -> list[Import]:
     """Every import of `module`, wherever it stands: inside functions and under TYPE_CHECKING too, because a name that is
     only needed for types is still knowledge of the module it comes from."""
+    if not module.imports:
+        module.imports.extend(found_imports(module, house))
+    return module.imports
+
+
+def found_imports(module: Module, house: Mapping[str, Module]) -> Iterator[Import]:
     lazy = set(lazy_nodes(module.tree))
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Import):
