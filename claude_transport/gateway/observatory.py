@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from claude_transport.errors import ClaudeTransportError, ReplayGap
 from claude_transport.gateway.session import GONE, Session
 from claude_transport.inspection.page import LiveTimeline, live_policy, render_live_page
 from claude_transport.observing.following import Follower, change_of, events_of, in_thread, lines_of
-from claude_transport.protocol.observation import SCRUBBED_HEADER, Excerpt, LineLog
+from claude_transport.protocol.observation import SCRUBBED_HEADER, Excerpt, LineLog, ObservedLine
 from claude_transport.protocol.server_sent_events import CONTENT_TYPE, HEARTBEAT, encode_event
 from claude_transport.serving.door import Door, GatewayLimits
 from claude_transport.serving.pages import Page
@@ -114,10 +115,11 @@ class _SharedTimeline:
         self._live = LiveTimeline(cli_version=info.cli_version, created_at=watched.session.started_at, scrubbed=scrub)
         self._lock = anyio.Lock()
         self._rests_until = 0.0
-        self._events: dict[int, bytes] = {}  # what has changed since a revision, up to the newest one
+        self._working = threading.Lock()  # a thread goes on when asyncio cancels the task that waits for it, and no other may begin then
+        self._events: dict[int, tuple[int, bytes]] = {}  # what has changed since a revision, and up to which one
 
     async def changes(self, since: int) -> tuple[int, bytes]:
-        """Return the newest revision, and an event with what has changed since revision `since`; nothing when nothing has.
+        """Return a later revision, and an event with what has changed up to it since revision `since`; nothing when nothing has.
 
         A page that has seen everything makes the timeline read on.
         """
@@ -129,17 +131,17 @@ class _SharedTimeline:
             if since == self._live.revision:
                 return since, b""
             if since not in self._events:
-                changes = await in_thread(partial(self._live.changes, since))
+                made = await in_thread(partial(self._encode, since))
                 if len(self._events) >= _KEPT_CHANGES:
                     self._events.clear()
-                self._events[since] = encode_event(changes, id=str(self._live.revision))
-            return self._live.revision, self._events[since]
+                self._events[since] = made
+            return self._events[since]
 
     async def rest(self) -> bool:
         """Wait until there is something to read, which the session bounds. Returns False at its end."""
         if self._live.ended:
             return False
-        if not (self._excerpt or self._follower.has_more or self._log.ended):
+        if not (self._follower.has_more or self._log.ended):
             await change_of(self._log)
         await anyio.sleep_until(self._rests_until)
         return True
@@ -151,15 +153,21 @@ class _SharedTimeline:
             if excerpt is None:
                 continue  # nothing of what was redacted can be shown yet
             lines = await lines_of(excerpt)
-            await in_thread(partial(self._live.read, lines), then=self._has_read)
+            await in_thread(partial(self._read, excerpt, lines))
         if self._follower.at_end:
             self._live.end()
         if self._live.revision != revision:
-            self._events.clear()
             self._rests_until = anyio.current_time() + _LIVE_PACE
 
-    def _has_read(self) -> None:
-        self._excerpt = None
+    def _read(self, excerpt: Excerpt, lines: list[ObservedLine]) -> None:
+        with self._working:
+            if self._excerpt is excerpt:  # it was not read for a task that asyncio has cancelled
+                self._live.read(lines)
+                self._excerpt = None
+
+    def _encode(self, since: int) -> tuple[int, bytes]:
+        with self._working:
+            return self._live.revision, encode_event(self._live.changes(since), id=str(self._live.revision))
 
 
 class Viewing(ABC):

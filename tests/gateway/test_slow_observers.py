@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
+import threading
 import tracemalloc
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import anyio
 import anyio.abc
+import anyio.to_thread
 import pytest
 from rehearsal import ALICE, Rehearsal, Talker, rehearsal
 from virtual_time import jumping_backends
 
 from claude_transport.gateway.arrival import Arrival
 from claude_transport.gateway.observatory import Viewing
+from claude_transport.inspection.page import LiveTimeline
+from claude_transport.observing import ObservedLine
+from claude_transport.observing.following import in_thread
 from claude_transport.protocol.server_sent_events import HEARTBEAT
 from claude_transport.serving.door import GatewayLimits
 from claude_transport.serving.pages import Page
@@ -99,6 +106,11 @@ class Observer:
         """Return the numbers of the lines of the process."""
         rows = [json.loads(row[6:]) for row in self.data.split(b"\n") if row.startswith(b"data: {")]
         return [json.loads(row["line"])["n"] for row in rows if row.get("dir") == "out"]
+
+
+def said(text: str, *, padding: int = 0) -> bytes:
+    message = {"id": "m1", "content": [{"type": "text", "text": text}]}
+    return json.dumps({"type": "assistant", "message": message, "padding": "x" * padding}).encode()
 
 
 async def stuck(_part: bytes) -> None:
@@ -361,3 +373,89 @@ async def test_a_browser_is_told_to_frame_no_page_and_to_guess_no_type() -> None
             assert headers["referrer-policy"] == "no-referrer"
             assert headers["cache-control"] == "no-store"
             assert headers["cross-origin-resource-policy"] == "same-origin"
+
+
+def shown(page: Observer) -> list[str]:
+    """Return the texts of the agent on a live page."""
+    changes = [json.loads(part.partition(b"data: ")[2]) for part in page.parts if b"data: {" in part]
+    rows = {row[0]: row for change in changes for row in change["events"]}
+    return [row[-1][0][1] for row in rows.values() if row[4] == "text"]
+
+
+@pytest.mark.parametrize("padding", [0, 5000], ids=["before it is read", "before its lines are made"])
+async def test_a_page_that_leaves_in_the_middle_of_reading_costs_the_others_no_line(padding: int) -> None:
+    async with play() as scene, anyio.create_task_group() as tasks:
+        leaving, staying = (scene.gateway.grant_observer(scene.session, scrub=False) for _ in range(2))
+        free = threading.Event()
+        tasks.start_soon(in_thread, partial(free.wait, 30))  # the one thread that works for observers is busy
+        await scene.exchange(said("here", padding=padding))
+        first = Observer(scene, scene.view("timeline", token=leaving.token))
+        tasks.start_soon(first.watch)
+        await anyio.wait_all_tasks_blocked()
+        leaving.revoke()
+        await first.until(lambda: first.told_all is not None)
+        free.set()
+        page = Observer(scene, scene.view("timeline", token=staying.token))
+        tasks.start_soon(page.watch)
+        await page.until(lambda: bool(page.parts))
+        assert shown(page) == ["here"]
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("natively", [False, True], ids=["by its scope", "by asyncio"])
+async def test_a_page_that_is_cancelled_while_a_thread_reads_makes_the_others_miss_and_repeat_nothing(
+    anyio_backend_name: str, natively: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, begun, go_on = LiveTimeline.read, threading.Event(), threading.Event()
+    at_once: list[int] = []
+
+    def slowly(timeline: LiveTimeline, lines: Iterable[ObservedLine]) -> None:
+        at_once.append(1)
+        begun.set()
+        go_on.wait(30)
+        read(timeline, lines)
+        at_once.pop()
+
+    async def watch_until(page: Observer, texts: list[str]) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(page.watch)
+            await page.until(lambda: shown(page) == texts)
+            tasks.cancel_scope.cancel()
+
+    async with play() as scene:
+        await scene.exchange(said("first"))
+        before, cancelled, after = (Observer(scene, scene.view("timeline", since=0)) for _ in range(3))
+        await watch_until(before, ["first"])  # what has changed since the beginning is kept for other pages
+        for text in ("second", "third"):
+            await scene.exchange(said(text, padding=70_000))  # each is read by itself
+        monkeypatch.setattr(LiveTimeline, "read", slowly)
+        if natively and anyio_backend_name == "asyncio":  # as servers do: no scope of anyio shields from this
+            task = asyncio.ensure_future(cancelled.watch())
+            await anyio.to_thread.run_sync(begun.wait)
+            task.cancel()
+            await asyncio.wait([task], timeout=0.05)
+        else:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(cancelled.watch)
+                await anyio.to_thread.run_sync(begun.wait)
+                tasks.cancel_scope.cancel()
+                go_on.set()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch_until, after, ["first", "second", "third"])
+            for _ in range(300):  # a second thread would begin meanwhile
+                await anyio.to_thread.run_sync(begun.is_set)
+            assert len(at_once) <= 1
+            go_on.set()
+
+
+async def test_what_is_kept_for_live_pages_is_bounded() -> None:
+    async with play() as scene, anyio.create_task_group() as tasks:
+        pages = [Observer(scene, scene.view("timeline", since=0)) for _ in range(2)]
+        tasks.start_soon(pages[0].watch)
+        for number in range(1, 8):
+            await scene.exchange(said(str(number)))
+            await pages[0].until(lambda number=number: len(shown(pages[0])) == number)  # type: ignore[misc]
+        tasks.start_soon(pages[1].watch)
+        await pages[1].until(lambda: len(shown(pages[1])) == 7)
+        assert pages[1].parts[0] != pages[0].parts[0]  # it was made anew: the first change of the first page is not kept
+        tasks.cancel_scope.cancel()
