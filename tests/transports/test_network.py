@@ -15,6 +15,7 @@ import anyio
 import pytest
 from anyio.abc import ByteStream
 from children import read_all
+from virtual_time import jumping
 
 from claude_transport import NetworkTransport, Query, SubprocessTransport, open_transport
 from claude_transport.errors import (
@@ -395,6 +396,45 @@ async def test_a_silent_server_is_a_timeout(tcp_server: Server) -> None:
     assert error.waited == 0.05
 
 
+LARGE: dict[str, Any] = {"append_system_prompt": "x" * 2**23}  # more than the buffers of a connection take
+
+
+async def test_a_server_that_hangs_up_while_it_is_told_the_options_is_a_connection_error(tcp_server: Server) -> None:
+    async def hang_up(stream: ByteStream) -> None:
+        await stream.receive()
+        await stream.aclose()  # unread bytes make it a reset
+
+    async with tcp_server.serving(hang_up) as url:
+        error = await error_of(NetworkTransport(url, token=TOKEN, resume=False, options=LARGE))
+    assert type(error) is CLIConnectionError
+    assert error.args == (f"{url}: the server hung up before it received the token",)
+    assert (error.code, error.retryable, error.reason) == ("connect.failed", True, "Broken pipe")
+
+
+async def test_a_connect_that_is_given_up_while_it_tells_the_options_leaves_no_connection(tcp_server: Server) -> None:
+    told, given_up, over = anyio.Event(), anyio.Event(), anyio.Event()
+
+    async def read_late(stream: ByteStream) -> None:
+        await stream.receive()
+        told.set()
+        await given_up.wait()
+        try:
+            while True:
+                await stream.receive()
+        except (anyio.EndOfStream, anyio.BrokenResourceError):
+            over.set()
+
+    async with tcp_server.serving(read_late) as url:
+        transport = NetworkTransport(url, token=TOKEN, resume=False, options=LARGE)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(transport.connect)
+            await told.wait()
+            tasks.cancel_scope.cancel()
+        assert not transport.is_ready()
+        given_up.set()
+        await over.wait()
+
+
 async def test_nothing_can_be_said_before_connecting() -> None:
     with pytest.raises(NotConnected):
         await NetworkTransport("tcp://127.0.0.1:1", resume=False).write("{}")
@@ -424,6 +464,47 @@ def test_what_does_not_go_together_is_a_configuration_error_that_names_it(url: s
     with pytest.raises(ConfigurationError) as caught:
         NetworkTransport(url, **arguments)
     assert caught.value.option == option
+
+
+# ---------------------------------------------------------------------------------------------------------------- bounds
+
+
+@pytest.mark.parametrize("make", [NetworkTransport, open_transport])
+async def test_a_line_over_the_limit_of_the_caller_is_left_out_and_counted(tcp_server: Server, make: Any) -> None:
+    async def say(stream: ByteStream) -> None:
+        await stream.send(b'{"type":"%s"}\n{"type":"short"}\n' % (b"x" * 100))
+        await stream.send_eof()
+        await stream.receive()
+
+    async with tcp_server.serving(say) as url, make(url, resume=False, max_line_bytes=50) as transport:
+        assert await read_all(transport) == [{"type": "short"}]
+        assert (transport.info.lines_read, transport.info.oversized_lines) == (2, 1)
+
+
+@jumping(idle=0.05)
+async def test_a_remote_process_that_does_not_end_is_closed_after_the_time_of_the_caller(tcp_server: Server) -> None:
+    peer = LinkPeer()
+    await peer.persist()
+    async with tcp_server.serving(peer.serve) as url:
+        transport = NetworkTransport(url, close_timeout=3.0)
+        await transport.connect()
+        begun = anyio.current_time()
+        await transport.close()
+        assert anyio.current_time() - begun == pytest.approx(3.0)
+
+
+@jumping(idle=0.05)
+async def test_a_websocket_that_does_not_say_goodbye_is_closed_after_the_time_of_the_caller() -> None:
+    async def stay(_stream: ByteStream) -> None:
+        await anyio.sleep_forever()
+
+    with Server(scheme="ws") as server:
+        async with server.serving(stay) as url:
+            transport = NetworkTransport(url, resume=False, close_timeout=0.25)
+            await transport.connect()
+            begun = anyio.current_time()
+            await transport.close()
+            assert anyio.current_time() - begun == pytest.approx(0.25)
 
 
 # ------------------------------------------------------------------------------------------------------------- resumable
