@@ -154,6 +154,25 @@ def test_match_takes_only_names_that_it_knows() -> None:
         Playback(Tape(), match=["wording"])
 
 
+@pytest.mark.parametrize(
+    ("recorded", "live", "diff"),
+    [
+        (["ls", "-l"], ["ls"], '  "ls"\n- "-l"'),
+        ([{"a": 1}], [{"a": 1}, {"b": 2}], '- [{"a": 1}]\n+ [{"a": 1}, {"b": 2}]'),
+        ({"a": 1}, [{"a": 1}], '- {"a": 1}\n+ [{"a": 1}]'),
+        ([1, "x"], [1, "y"], '[1]:\n- "x"\n+ "y"'),
+    ],
+)
+def test_words_and_lines_of_a_text_are_compared_one_by_one_and_other_lists_whole(recorded: Any, live: Any, diff: str) -> None:
+    found = Comparison().differences(recorded, live, path="x")
+    assert found.removeprefix("x").removeprefix(":\n") == diff
+
+
+@pytest.mark.parametrize(("length", "shown"), [(1998, '"' + "y" * 1998 + '"'), (1999, '"' + "y" * 1999 + "…")])
+def test_a_long_value_is_cut_in_a_diff(length: int, shown: str) -> None:
+    assert Comparison().differences("x", "y" * length, path="at") == f'at:\n- "x"\n+ {shown}'
+
+
 def test_a_long_diff_is_cut() -> None:
     diff = Comparison().differences({str(n): 1 for n in range(100)}, {str(n): 2 for n in range(100)}, path="x")
     assert len(diff.splitlines()) == 41
