@@ -194,7 +194,7 @@ class MockTransport(ScriptBuilder, Transport):
         for line in lines.split(b"\n"):
             if line.strip():
                 self._take(line)
-        self._bytes_written += len(lines)
+        self._bytes_written += len(lines) + (not lines.endswith(b"\n"))  # with the newline that a real transport adds
         self._wake()
 
     def read_lines(self) -> AsyncIterator[Sequence[bytes]]:

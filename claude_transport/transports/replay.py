@@ -171,7 +171,7 @@ class ReplayTransport(Transport):
             for line in raw.split(b"\n"):
                 self._playback.received(line)
         finally:
-            self._bytes_written += len(raw)
+            self._bytes_written += len(raw) + (not raw.endswith(b"\n"))  # with the newline that a real transport adds
             self._change.set()
 
     def read_lines(self) -> AsyncIterator[Sequence[bytes]]:

@@ -7,6 +7,7 @@ import tracemalloc
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from anyio.abc import ByteStream
 
@@ -61,6 +62,24 @@ async def test_megabytes_go_both_ways_at_once(capacity: int) -> None:
 
             tasks.start_soon(send)
             tasks.start_soon(receive)
+
+
+async def test_other_tasks_run_while_megabytes_are_compressed() -> None:
+    here, there = memory_stream_pair(capacity=2**22)
+    stream, is_sent, turns = CompressedStream(here), anyio.Event(), 0
+
+    async def send() -> None:
+        await stream.send(bytes(8 * 2**20))
+        is_sent.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(send)
+        while not is_sent.is_set():
+            turns += 1
+            await anyio.lowlevel.checkpoint()
+    assert turns >= 32  # one at least after each 256 KiB
+    await stream.aclose()
+    assert await receive_all(CompressedStream(there)) == bytes(8 * 2**20)
 
 
 async def test_lines_of_json_shrink_to_a_fifth_and_less() -> None:

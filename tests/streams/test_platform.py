@@ -109,6 +109,14 @@ async def test_a_failed_program_is_reported_behind_its_last_byte() -> None:
         assert (caught.value.exit_code, caught.value.stderr_tail) == (3, "why")
 
 
+async def test_a_failed_program_is_reported_with_all_of_its_standard_error() -> None:
+    later = "if not os.fork():\n    os.close(1)\n    time.sleep(0.1)\n    os.write(2, b' and later')\n    os._exit(0)\n"
+    async with pumped(f"import os, time\nos.write(2, b'soon')\n{later}os._exit(3)\n") as (stream, _):
+        with pytest.raises(ProcessError) as caught:
+            await stream.receive()
+        assert (caught.value.exit_code, caught.value.signal, caught.value.stderr_tail) == (3, None, "soon and later")
+
+
 async def test_a_program_that_ignores_the_end_of_its_input_is_ended_in_time_and_its_files_are_removed() -> None:
     gone: list[bool] = []
     async with pumped(STUBBORN, close_timeout=0.3, on_gone=lambda: gone.append(True)) as (stream, group):

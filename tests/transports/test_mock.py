@@ -78,6 +78,7 @@ async def test_raw_lines_come_undecoded_from_read_lines() -> None:
     async with ct.MockTransport([b'{"raw": 1}', b"noise\n"]) as mock:
         with anyio.fail_after(30):
             assert [line async for lines in mock.read_lines() for line in lines] == [b'{"raw": 1}', b"noise"]
+    assert (mock.info.kind, mock.info.bytes_read, mock.info.bytes_written) == ("MockTransport", len('{"raw": 1}\nnoise\n'), 0)
 
 
 async def test_what_is_written_is_recorded_decoded_and_in_order() -> None:
@@ -85,7 +86,7 @@ async def test_what_is_written_is_recorded_decoded_and_in_order() -> None:
         await mock.write('{"n":1}\n{"n":2}')
         await mock.write(b'{"n":3}\n')
         assert [message["n"] for message in mock.written] == [1, 2, 3]
-        assert mock.info.bytes_written > 0
+        assert (mock.info.bytes_written, mock.info.bytes_read) == (24, 0)
 
 
 @pytest.mark.parametrize("line", ["no JSON", "[]", '{"half":'])

@@ -77,6 +77,14 @@ async def test_answers_carry_the_ids_of_the_live_host_in_whatever_order_they_com
     assert (progress["request_id"], first["response"]["request_id"]) == ("new-a", "new-a")
 
 
+async def test_the_bytes_of_a_tape_are_counted_with_their_newlines_as_those_of_a_process() -> None:
+    async with ReplayTransport(tape(("in", user()), ("out", line(**RESULT)), ("in", user()))) as claude:
+        await claude.write(user())
+        assert await frames(claude, 1) == [RESULT]
+        await claude.write(user() + b"\n")
+        assert (claude.info.bytes_read, claude.info.bytes_written) == (len(line(**RESULT)) + 1, 2 * (len(user()) + 1))
+
+
 async def test_an_id_that_was_used_twice_is_answered_to_both() -> None:
     """[08e]"""
     played = tape(
