@@ -16,7 +16,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from children import STUBBORN, alive, gone, read_all, read_one, shell
+from children import STUBBORN, alive, gone, read_all, read_one, shell, until
 
 import claude_transport as ct
 from claude_transport.transports import Client
@@ -169,6 +169,17 @@ async def test_a_program_killed_at_the_other_end_is_told_as_that(one_of_each_kin
             with pytest.raises(ct.ProcessError) as caught:
                 await read_one(transport)
     assert (caught.value.exit_code, caught.value.signal) == (None, signal.SIGKILL)
+
+
+async def test_what_is_written_to_a_program_that_has_ended_there_is_an_error_with_how_it_ended(one_of_each_kind: Launched) -> None:
+    with anyio.fail_after(PATIENCE):
+        async with one_of_each_kind(shell("echo why >&2; exit 3")) as transport:
+            await until(lambda: not transport.is_ready())
+            with pytest.raises(ct.TransportClosed) as caught:
+                await transport.write("{}")
+            assert (caught.value.exit_code, caught.value.signal, caught.value.stderr_tail) == (3, None, "why")
+            assert isinstance(caught.value.__cause__, ct.ProcessError)
+            assert transport.info.bytes_written == 0
 
 
 async def test_megabytes_pass_in_both_directions_at_once(one_of_each_kind: Launched) -> None:

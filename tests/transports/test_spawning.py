@@ -16,7 +16,8 @@ import pytest
 from children import alive, command_line_of, gone, open_files, pid_of, python, read_all, shell
 
 import claude_transport as ct
-from claude_transport.testing import FakeClaude, Scenario
+from claude_transport.codex import CodexOptions
+from claude_transport.testing import FakeClaude, FakeCodex, Scenario
 from claude_transport.testing.steps import EmitRaw, Exit, Stderr
 
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
@@ -345,3 +346,13 @@ async def test_the_environment_of_the_host_is_not_touched() -> None:
     before = dict(os.environ)
     async with ct.SubprocessTransport(ct.ClaudeOptions(env={"ONLY_HERE": "1"}), command=python("import os; print(dict(os.environ))")):
         assert dict(os.environ) == before
+
+
+async def test_a_note_about_a_launch_is_logged_without_what_a_terminal_would_obey(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = {"model_provider": "lab", "model_providers.lab": {"env_key": "LAB\x1b[2J\nKEY"}}
+    with FakeCodex() as codex, caplog.at_level("INFO", logger="claude_transport"), anyio.fail_after(30):
+        options = CodexOptions(codex_path=codex.path, config=config, billing="subscription", env={"CODEX_HOME": str(tmp_path)})
+        async with ct.SubprocessTransport(options):
+            pass
+    (note,) = (message for message in caplog.messages if "which the model provider names" in message)
+    assert note == r"LAB\x1b[2J\nKEY, which the model provider names, is not set"
