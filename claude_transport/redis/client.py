@@ -32,8 +32,11 @@ def require_coredis(user: str) -> None:
         raise ConfigurationError(f"{user} needs the extra redis: pip install 'claude-transport[redis]'", option="url")
 
 
-def make_client(address: RedisAddress, *, connect_timeout: float, max_connections: int | None = None) -> Any:
-    """Return a client of coredis. `async with` it connects. It repeats no call: the server may have carried it out."""
+def make_client(address: RedisAddress, *, connect_timeout: float | None = None, max_connections: int | None = None) -> Any:
+    """Return a client of coredis. `async with` it connects. It repeats no call: the server may have carried it out.
+
+    `connect_timeout` are the seconds for each connection, from its first packet to the answer to the greeting. None has no limit.
+    """
     from coredis import Redis
     from coredis.connection import TCPLocation
     from coredis.pool import ConnectionPool
@@ -47,7 +50,7 @@ def make_client(address: RedisAddress, *, connect_timeout: float, max_connection
         username=address.username,
         password=address.password,
         ssl_context=address.tls,
-        connect_timeout=connect_timeout,
+        timeout=connect_timeout,
     )
     return Redis(connection_pool=pool, retry_policy=NoRetryPolicy())
 

@@ -130,7 +130,7 @@ class RedisSessionStore(SessionStore):
         try:
             with patience:
                 try:
-                    async with make_client(self._address, connect_timeout=STORE_TIMEOUT, max_connections=1) as client:
+                    async with make_client(self._address, max_connections=1) as client:
                         yield client
                 except Exception:
                     await anyio.lowlevel.checkpoint()  # coredis may put an error in place of a cancellation

@@ -147,7 +147,7 @@ async def test_entries_that_a_server_has_evicted_can_be_written_again(redis_url:
     """A server that is full may delete keys. The uuids of entries that are gone must not keep them away."""
     store: Any = sessions.RedisSessionStore(redis_url, prefix=str(tmp_path))
     await store.append(KEY, [entry("1"), {"type": "custom-title", "customTitle": "Old"}])
-    async with make_client(RedisAddress.of(redis_url), connect_timeout=30) as client:
+    async with make_client(RedisAddress.of(redis_url)) as client:
         (gone,) = [key async for key in client.scan_iter(match=f"*{tmp_path}*:entries")]
         await client.delete([gone])
     await store.append(KEY, [entry("1")])

@@ -180,7 +180,7 @@ async def spoilt_server(url: str, folder: Path) -> AsyncIterator[tuple[str, Call
     await fill(sessions.RedisSessionStore(url, prefix=original))
 
     async def spoil(at: random.Random) -> tuple[Any, Any]:
-        async with make_client(RedisAddress.of(url), connect_timeout=30) as client:
+        async with make_client(RedisAddress.of(url)) as client:
             for key in [key async for key in client.scan_iter(match="{" + prefix + "}*", count=1000)]:
                 await client.delete([key])
             keys = sorted([key async for key in client.scan_iter(match="{" + original + "}*", count=1000)])

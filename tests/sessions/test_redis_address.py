@@ -17,6 +17,13 @@ def test_a_url_names_server_user_database_and_the_parameters_of_its_user() -> No
     assert repr(address) == str(address) == "redis://redis.example.com:6379/3"
 
 
+def test_a_url_without_a_login_names_neither_a_user_nor_a_password() -> None:
+    address = RedisAddress.of("redis://redis.example.com")
+    assert (address.port, address.username, address.password, address.database) == (6379, None, None, 0)
+    address = RedisAddress.of("redis://:p%40ss@redis.example.com")
+    assert (address.username, address.password) == (None, "p@ss")
+
+
 def test_the_text_of_an_address_with_tls_says_so_and_hides_the_password() -> None:
     address = RedisAddress.of("rediss://me:hunter2@host:7000/0")
     assert str(address) == "rediss://host:7000/0"

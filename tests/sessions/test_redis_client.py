@@ -118,6 +118,20 @@ async def test_tls_is_used_with_a_server_that_proves_its_name(serve: Callable[..
     assert await store.load(KEY) == ENTRIES
 
 
+async def test_the_certificate_that_the_url_names_is_shown_to_a_server_that_asks_for_one(
+    serve: Callable[..., RedisServer], tmp_path: Path
+) -> None:
+    authority, settings = certificates(tmp_path, "127.0.0.1")
+    server = serve(*settings[:-2], "--tls-auth-clients", "yes", "--tls-ca-cert-file", authority, tls=True)
+    url = f"{server.url}?ssl_ca_certs={authority}"
+    with pytest.raises(errors.CLIConnectionError) as caught:
+        await sessions.RedisSessionStore(url).append(KEY, ENTRIES)
+    assert caught.value.code == "session_store.failed"
+    store = sessions.RedisSessionStore(f"{url}&ssl_certfile={tmp_path / 'cert.pem'}&ssl_keyfile={tmp_path / 'key.pem'}")
+    await store.append(KEY, ENTRIES)
+    assert await store.load(KEY) == ENTRIES
+
+
 HUNG_UP: dict[str, Callable[[bytes], bytes]] = {
     "at once": lambda _: b"",
     "with an error": lambda _: b"-ERR max number of clients reached\r\n",
