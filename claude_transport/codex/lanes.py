@@ -535,16 +535,16 @@ def _title_of(message: CodexRequest) -> str:
             return message.type or "A request without a method"
 
 
-def _gist_of_question(message: CodexRequest) -> str:
+def _gist_of_question(message: CodexRequest) -> str | None:
     match message:
         case CommandApproval():
-            return message.command or ""
+            return message.command
         case FileChangeApproval():
             return message.reason or message.item_id
         case ToolCallRequest():
             return gist_of_input(_fields(message.arguments))
         case _:
-            return ""
+            return None
 
 
 def _told(message: CodexMessage) -> tuple[str, str, Level | None]:

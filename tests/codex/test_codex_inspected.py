@@ -98,6 +98,38 @@ def test_a_question_that_an_interrupt_made_moot_is_cancelled() -> None:
     assert (question.status, question.seconds) == ("cancelled", 1.0)
 
 
+@pytest.mark.parametrize(("way", "by"), [("in", "the host"), ("out", "codex")])
+@pytest.mark.parametrize(
+    ("answer", "gist", "level"),
+    [({"result": {"decision": "accept"}}, "", "minor"), ({"error": {"code": 1, "message": "not mine"}}, "not mine", "warning")],
+)
+def test_an_answer_to_nothing_is_an_event_of_its_own(way: Any, by: str, answer: dict[str, Any], gist: str, level: str) -> None:
+    greeting = b'{"id":0,"method":"initialize","params":{}}'
+    line = json.dumps({"id": 99, **answer}).encode()
+    timeline = read_timeline(Tape([TapeRecord(0, "in", greeting), TapeRecord(1, way, line)]))
+    (event,) = events(timeline, "answer")
+    assert (event.lane, event.title, event.gist, event.level) == ("control", f"Answer of {by} to nothing that is open", gist, level)
+
+
+def test_what_has_no_end_on_the_tape_is_a_problem() -> None:
+    ask = {"method": "item/commandExecution/requestApproval", "id": 0, "params": {"threadId": "t", "turnId": "1", "itemId": "c"}}
+    call = {"method": "item/started", "params": {"turnId": "1", "item": {"type": "commandExecution", "id": "c", "command": "ls"}}}
+    lines = [("in", {"id": 7, "method": "model/list", "params": {}}), ("out", ask), ("out", call)]
+    greeting = TapeRecord(0, "in", b'{"id":0,"method":"initialize","params":{}}')
+    answer = TapeRecord(0, "out", b'{"id":0,"result":{}}')
+    timeline = read_timeline(Tape([greeting, answer, *(TapeRecord(1, way, json.dumps(line).encode()) for way, line in lines)]))
+    assert [(problem.level, problem.text) for problem in timeline.summary.problems] == [
+        ("warning", "model/list has no answer"),
+        ("warning", "item/commandExecution/requestApproval has no answer"),
+        ("warning", "commandExecution has no result"),
+    ]
+    assert [(event.kind, event.status, event.level) for event in timeline.events][-3:] == [
+        ("request", "open", "warning"),
+        ("question", "open", "warning"),
+        ("tool", "open", "warning"),
+    ]
+
+
 def test_a_declined_command_and_a_failed_call_are_problems() -> None:
     assert any("commandExecution was declined" in problem.text for problem in summarize(tape_of("app_command_decline")).problems)
     assert summarize(tape_of("app_command_decline")).tool_errors == 1

@@ -28,6 +28,7 @@ from claude_transport.codex import (
 from claude_transport.codex.configuration import configuration_texts
 from claude_transport.codex.options import CODEX_OPTIONS
 from claude_transport.errors import CLINotFoundError, ConfigurationError, NotExecutableError, WorkingDirectoryError
+from claude_transport.launch.credentials import CredentialReport
 from claude_transport.launch.discovery import ask_cli_version, read_cli_version
 from claude_transport.launch.options import default_of, fields_of
 from claude_transport.testing import CodexScenario, FakeCodex, steps
@@ -410,6 +411,81 @@ def test_the_model_provider_wins_over_the_login(tmp_path: Path) -> None:
     assert describe_codex_credentials(options.replace(config={"model_provider": "ollama"}), {}).payer == "nobody"
     headers = options.replace(config={"model_providers.lab": {"env_key": 5, "env_http_headers": {"X": "KEY"}}})
     assert describe_codex_credentials(headers, {}).payer == "token owner"
+
+
+LAB = {"model_provider": "lab", "model_providers.lab.base_url": "https://lab.example"}
+KEYED = {**LAB, "model_providers.lab.env_key": "LAB_KEY"}
+NO_LOGIN = "no credential was found for codex. Run `codex login`."
+NO_KEY = "no credential was found for codex. Set LAB_KEY, which the model provider names."
+NOTE_OF_NO_LOGIN = "there is no login: run `codex login`"
+NOTE_OF_LAB = "the model provider 'lab' decides, not the login of Codex"
+
+
+def report_of(winner: Any, payer: Any, name: str | None, *notes: str, present: tuple[str, ...] = (), missing: str = "") -> CredentialReport:
+    headers = () if name is None else ("Authorization",)
+    return CredentialReport(winner=winner, name=name, headers=headers, payer=payer, present=present, notes=notes, missing=missing)
+
+
+@pytest.mark.parametrize(
+    ("content", "config", "report"),
+    [
+        ({}, {}, report_of("none", "nobody", None, NOTE_OF_NO_LOGIN, missing=NO_LOGIN)),
+        ({"auth_mode": "apikey", "tokens": TOKENS}, {}, report_of("none", "nobody", None, NOTE_OF_NO_LOGIN, missing=NO_LOGIN)),
+        ({"OPENAI_API_KEY": "sk-secret"}, {}, report_of("api_key", "api account", "auth.json")),
+        (
+            {"auth_mode": "agentIdentity", "tokens": TOKENS},
+            {},
+            report_of("unknown", "unknown", None, "the login may be in the keyring of the system, which was not looked at"),
+        ),
+        (
+            {"tokens": TOKENS},
+            {**LAB, "model_providers.lab.requires_openai_auth": True},
+            report_of("login", "subscription", "auth.json"),
+        ),
+        (
+            {"tokens": TOKENS},
+            LAB,
+            report_of("none", "nobody", None, NOTE_OF_LAB, "nothing is known of a key for it", present=("auth.json",)),
+        ),
+        (
+            {},
+            KEYED,
+            report_of("none", "nobody", None, NOTE_OF_LAB, "LAB_KEY, which the model provider names, is not set", missing=NO_KEY),
+        ),
+        ({}, {**KEYED, "model_providers.lab.env_key": "SET_KEY"}, report_of("api_key", "api account", "SET_KEY", NOTE_OF_LAB)),
+        ({}, {"model_provider": "ollama"}, report_of("none", "nobody", None, NOTE_OF_LAB.replace("lab", "ollama"))),
+        (
+            {},
+            {**LAB, "model_providers.lab.auth": {"command": "print-token"}},
+            report_of("auth_token", "token owner", "model_providers.lab.auth", NOTE_OF_LAB),
+        ),
+    ],
+)
+def test_a_report_says_which_credential_is_sent_and_why(tmp_path: Path, content: Any, config: Any, report: CredentialReport) -> None:
+    options = login(tmp_path, **content).replace(config=config, env={"SET_KEY": "sk-lab"})
+    assert describe_codex_credentials(options, {}) == report
+
+
+@pytest.mark.parametrize(
+    ("billing", "config", "told"),
+    [
+        (
+            "subscription",
+            {},
+            'billing="subscription": auth.json has a credential of another account. Run `codex login`, or choose another billing',
+        ),
+        (
+            "subscription_strict",
+            KEYED,
+            'billing="subscription_strict": LAB_KEY has a credential of another account. Choose another model_provider, or another billing',
+        ),
+    ],
+)
+def test_a_refused_account_comes_with_what_to_change(tmp_path: Path, billing: Any, config: Any, told: str) -> None:
+    options = login(tmp_path, OPENAI_API_KEY="sk-secret").replace(billing=billing, config=config, env={"LAB_KEY": "sk-lab"})
+    with pytest.raises(ConfigurationError) as caught:
+        check_codex_payer(options, {})
+    assert (str(caught.value), caught.value.option, caught.value.code) == (told, "billing", ConfigurationError.code)
 
 
 def test_variables_that_app_server_does_not_read_are_named() -> None:

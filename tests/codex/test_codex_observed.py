@@ -21,6 +21,7 @@ from claude_transport.codex.errors import error_of, interrupted
 from claude_transport.codex.messages import CodexTurnError, TurnData, decode_message
 from claude_transport.codex.watch import CodexWatch, RunningTurn, TurnEnded, result_of
 from claude_transport.errors import ProcessError
+from claude_transport.protocol.framing import OversizedLine
 from claude_transport.protocol.messages import ResultMessage
 from claude_transport.protocol.tape import INPUT_ENDED, Tape, TapeRecord
 from claude_transport.transport import Transport
@@ -128,6 +129,13 @@ def test_pieces_of_a_message_are_counted_without_being_decoded() -> None:
     delta = b'{"method":"item/agentMessage/delta","params":{"threadId":"t","turnId":"1","itemId":"m","delta":"word"},"emittedAtMs":1}'
     metrics = metrics_of([("in", b'{"id":1,"method":"initialize"}'), *[("out", delta)] * 50])
     assert metrics.snapshot().messages_read == {"item/agentMessage/delta": 50}
+
+
+@pytest.mark.parametrize("head", [b'{"method":"turn/completed","params":{"turn":{"id":"one"', b'{"method":"turn/completed"}  '])
+def test_a_line_of_which_only_the_head_was_kept_has_no_kind(head: bytes) -> None:
+    line = OversizedLine(head, size=10**8, limit=len(head))
+    snapshot = metrics_of([("in", b'{"id":1,"method":"initialize"}'), ("out", line)]).snapshot()
+    assert (snapshot.messages_read, snapshot.unreadable_lines, snapshot.results) == ({}, 1, {})
 
 
 @settings(max_examples=25, deadline=None)

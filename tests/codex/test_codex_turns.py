@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -121,8 +122,54 @@ def test_the_request_of_codex_with_the_same_id_answers_nothing() -> None:
     turns = CodexTurns()
     feed(turns, "in", [b'{"id":0,"method":"turn/start","params":{"threadId":"t"}}'])
     feed(turns, "out", [b'{"method":"item/tool/call","id":0,"params":{}}'])
+    assert turns.busy
     feed(turns, "out", [b'{"id":0,"error":{"code":1,"message":"no"}}'])
     assert not turns.busy
+
+
+@pytest.mark.parametrize(
+    "words", [b'{"id":1,"method":"turn/start"', b'{"method":"turn/start","params":{}}', b'{"id":1,"method":"turn/start","params":7}']
+)
+def test_a_prompt_that_codex_cannot_answer_begins_no_turn(words: bytes) -> None:
+    turns = CodexTurns()
+    feed(turns, "in", [words])
+    assert not turns.busy
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        b'{"id":2,"result":{"turn":{"id":"one"}}}',
+        b'{"result":{"id":1,"turn":{"id":"one"}}}',
+        b'{"id":1',
+    ],
+)
+def test_an_answer_to_nothing_that_was_asked_begins_no_turn(words: bytes) -> None:
+    turns = CodexTurns()
+    feed(turns, "in", [b'{"id":1,"method":"turn/start","params":{"threadId":"t"}}'])
+    feed(turns, "out", [words])
+    feed(turns, "out", [b'{"id":1,"error":{"code":1,"message":"no"}}'])
+    assert not turns.busy
+
+
+def test_an_answer_that_names_no_turn_begins_none() -> None:
+    turns = CodexTurns()
+    feed(turns, "in", [b'{"id":1,"method":"turn/start","params":{"threadId":"t"}}'])
+    feed(turns, "out", [b'{"id":1,"result":{}}'])
+    assert not turns.busy
+
+
+def greeting(*unwanted: str) -> bytes:
+    wish = {"capabilities": {"optOutNotificationMethods": unwanted}}
+    return json.dumps({"id": 0, "method": "initialize", "params": wish}).encode()
+
+
+def test_a_greeting_counts_once_and_one_that_cannot_be_read_does_not_count() -> None:
+    turns = CodexTurns()
+    feed(turns, "in", [b'{"id":0,"method":"initialize"', greeting("turn/started"), greeting()])
+    feed(turns, "in", [b'{"id":1,"method":"turn/start","params":{"threadId":"t"}}'])
+    feed(turns, "out", [b'{"id":1,"result":{"turn":{"id":"one"}}}'])
+    assert len(turns.interrupts()) == 1
 
 
 def test_a_client_that_does_not_want_the_end_of_turns_is_followed_by_the_status_of_its_threads() -> None:
@@ -213,6 +260,44 @@ def test_a_client_that_floods_it_with_prompts_costs_bounded_memory() -> None:
     assert len(turns.interrupts()) == 1000
     turns.rest()
     assert not turns.busy
+
+
+def test_no_more_than_a_thousand_prompts_are_waited_for() -> None:
+    turns = CodexTurns()
+    for number in range(1001):
+        feed(turns, "in", [b'{"id":%d,"method":"turn/start","params":{"threadId":"t"}}' % number])
+    for number in range(1000):
+        assert turns.busy
+        feed(turns, "out", [b'{"id":%d,"error":{"code":1,"message":"no"}}' % number])
+    assert not turns.busy
+
+
+def test_turns_that_are_over_cost_bounded_memory() -> None:
+    """Each has an id of 10 kB. The last 64 are remembered: an answer that names one of them could come late."""
+    turns = CodexTurns()
+    tracemalloc.start()
+    try:
+        for number in range(300):
+            turn = b'"params":{"threadId":"t","turn":{"id":"%d-%b"}}' % (number, b"x" * 10_000)
+            feed(turns, "out", [b'{"method":"turn/started",%b}' % turn])
+            assert len(turns.interrupts()) == 1
+            feed(turns, "out", [b'{"method":"turn/completed",%b}' % turn])
+        assert tracemalloc.get_traced_memory()[0] < 1_500_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_was_forgotten_is_interrupted_again_once_codex_would_take_it() -> None:
+    turns = CodexTurns()
+    started = b'{"method":"turn/started","params":{"threadId":"t","turn":{"id":"one"}}}'
+    feed(turns, "out", [started])
+    assert len(turns.interrupts()) == 1
+    turns.rest()
+    feed(turns, "in", [b'{"id":1,"method":"turn/start","params":{"threadId":"t"}}'])
+    feed(turns, "out", [b'{"id":1,"result":{"turn":{"id":"one"}}}'])
+    assert turns.interrupts() == []
+    feed(turns, "out", [started])
+    assert len(turns.interrupts()) == 1
 
 
 @pytest.mark.parametrize("name", SPOKEN)
