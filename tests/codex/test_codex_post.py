@@ -91,6 +91,18 @@ async def test_without_a_wait_nothing_is_given_up_and_room_comes_with_the_next_m
     assert (post.dropped, taken(box)) == (0, messages[1:])
 
 
+async def test_messages_for_readers_of_all_count_once_for_each_of_them() -> None:
+    message = piece("1")
+    post = MessageRouter(3 * cost(message))
+    readers = [post.listen(), post.listen()]
+    rooms = [post.put(message, []), post.put(message, [])]
+    assert [room is None for room in rooms] == [True, False]
+    assert post.waiting_bytes == 4 * cost(message)
+    assert [taken(reader) for reader in readers] == [[message, message]] * 2
+    assert rooms[1] is not None
+    await rooms[1]
+
+
 async def test_the_end_lets_reading_go_on_although_too_much_waits() -> None:
     post = MessageRouter(1)
     box = post.open()
