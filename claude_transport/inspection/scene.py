@@ -547,8 +547,10 @@ class Scene:
             self.problems.append(Problem(self.t, serious, gist_of(text), event))
 
     def worsen(self, event: int, level: Level, text: str, **fields: Any) -> None:
-        """Change an event to a problem with this level and text."""
-        self.shelf.change(event, level=level, **fields)
+        """Make a problem with this level and text of an event. One that has a worse level already keeps it."""
+        before = self.shelf.get(event)
+        is_error = level == "error" or (before is not None and before.level == "error")
+        self.shelf.change(event, level="error" if is_error else level, **fields)
         self.blame(level, text, event=event)
 
     def close(self, call: OpenCall, status: str, sections: Iterable[Section]) -> None:

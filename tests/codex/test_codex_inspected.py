@@ -111,20 +111,32 @@ def test_an_answer_to_nothing_is_an_event_of_its_own(way: Any, by: str, answer: 
     assert (event.lane, event.title, event.gist, event.level) == ("control", f"Answer of {by} to nothing that is open", gist, level)
 
 
+def test_an_answer_of_which_the_tape_has_the_beginning_shows_that() -> None:
+    ask = TapeRecord(0, "in", b'{"id":7,"method":"model/list","params":{}}')
+    cut = TapeRecord(1, "out", b'{"id":7,"result":{"data":[{"id":"first-mo', trimmed_from_chars=50_000)
+    (event,) = events(read_timeline(Tape([ask, cut])), "request")
+    assert (event.title, event.status) == ("model/list", "ok")
+    assert [(section.label, section.text, section.chars) for section in event.sections][1:] == [("as recorded", cut.line.decode(), 50_000)]
+
+
 def test_what_has_no_end_on_the_tape_is_a_problem() -> None:
     ask = {"method": "item/commandExecution/requestApproval", "id": 0, "params": {"threadId": "t", "turnId": "1", "itemId": "c"}}
     call = {"method": "item/started", "params": {"turnId": "1", "item": {"type": "commandExecution", "id": "c", "command": "ls"}}}
-    lines = [("in", {"id": 7, "method": "model/list", "params": {}}), ("out", ask), ("out", call)]
+    prompt = {"id": 8, "method": "turn/start", "params": {"threadId": "t", "input": [{"type": "text", "text": "Go"}]}}
+    lines = [("in", {"id": 7, "method": "model/list", "params": {}}), ("in", prompt), ("out", ask), ("out", call)]
     greeting = TapeRecord(0, "in", b'{"id":0,"method":"initialize","params":{}}')
     answer = TapeRecord(0, "out", b'{"id":0,"result":{}}')
     timeline = read_timeline(Tape([greeting, answer, *(TapeRecord(1, way, json.dumps(line).encode()) for way, line in lines)]))
     assert [(problem.level, problem.text) for problem in timeline.summary.problems] == [
+        ("error", "a prompt has no result"),
         ("warning", "model/list has no answer"),
+        ("warning", "turn/start has no answer"),
         ("warning", "item/commandExecution/requestApproval has no answer"),
         ("warning", "commandExecution has no result"),
     ]
-    assert [(event.kind, event.status, event.level) for event in timeline.events][-3:] == [
+    assert [(event.kind, event.status, event.level) for event in timeline.events][-4:] == [
         ("request", "open", "warning"),
+        ("prompt", "lost", "error"),
         ("question", "open", "warning"),
         ("tool", "open", "warning"),
     ]
