@@ -39,8 +39,9 @@ WIRE_TESTS = "tests/e2e/test_wire_check.py"
 # The extra `redis` needs a newer anyio than the rest, so it has a round of its own in `lowest`.
 REDIS_TESTS = "tests/sessions/test_redis_client.py"
 WINDOWS_TESTS = ("tests/windows", "tests/launch/test_windows_decisions.py", "tests/test_locks.py")
-# Twice the cores: half of a test's time is waiting for a process or a peer. More than eight need more memory than they save time.
-WORKERS = min(8, 2 * (os.cpu_count() or 1))
+# Half of the time of a test with a real CLI is waiting, and two thirds of that of any other test. More than eight workers need more memory
+# than they save time.
+E2E_WORKERS, WORKERS = (min(8, times * (os.cpu_count() or 1)) for times in (2, 3))
 WITHOUT_TESTS = ("lint", "types", "docs", "fuzz", "mutants_of_changes", "collected")
 
 
@@ -109,17 +110,19 @@ def docs(session: nox.Session) -> None:
 @nox.session(venv_backend="none", requires=["checks"])
 def e2e(session: nox.Session) -> None:
     """The tests that run the real `claude` and `codex` binaries, against a Messages API and a Responses API on loopback."""
-    run_pytest(session, "-m", "e2e and not nightly", *foreign_programs(session))
+    run_pytest(session, "-n", str(E2E_WORKERS), "-m", "e2e and not nightly", *foreign_programs(session))
 
 
 @nox.session(venv_backend="none", requires=["checks"])
 def e2e_old(session: nox.Session) -> None:
     """At most forty of them, which show differences between versions, on the oldest supported CLI, and some on the oldest Codex."""
     oldest = fetched(session, "claude", versions(session, "claude")[0])
-    run_pytest(session, *E2E_TESTS, "-m", "version_sensitive", "--claude-binary", oldest)
-    run_pytest(session, WIRE_TESTS, "-m", "e2e and not nightly", "--claude-binary", oldest)
+    run_pytest(session, "-n", str(E2E_WORKERS), *E2E_TESTS, "-m", "version_sensitive", "--claude-binary", oldest)
+    run_pytest(session, "-n", "2", WIRE_TESTS, "-m", "e2e and not nightly", "--claude-binary", oldest)
     for version in versions(session, "codex")[:1]:
-        run_pytest(session, CODEX_TESTS, "-m", "codex_versions", "--codex-binary", fetched(session, "codex", version))
+        run_pytest(
+            session, "-n", str(E2E_WORKERS), CODEX_TESTS, "-m", "codex_versions", "--codex-binary", fetched(session, "codex", version)
+        )
 
 
 @nox.session(venv_backend="none", requires=["checks"], default=False)
