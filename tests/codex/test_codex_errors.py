@@ -44,6 +44,13 @@ def test_the_error_of_a_failure_and_what_codex_wrote_of_it(message: str, info: A
     assert error.result is result
 
 
+def test_what_codex_wrote_stays_the_reason_of_an_error_that_is_raised_from_another() -> None:
+    error = error_of(CodexTurnError(message="said", codex_error_info="usageLimitExceeded"))
+    with pytest.raises(errors.RateLimited) as caught:
+        raise error from ValueError("other")
+    assert caught.value.reason == "said"
+
+
 def test_a_failure_without_words_has_no_reason() -> None:
     error = error_of(CodexTurnError(codex_error_info="usageLimitExceeded"))
     assert (shown(error), error.reason, error.__cause__, error.result) == (LIMITED, "", None, None)
