@@ -568,6 +568,11 @@ def test_what_is_missing_is_one_for_each_who_waits_and_the_spare_ones_under_the_
     assert PoolLimits(warm=2, cap=4).sessions_to_start(**facts) == missing
 
 
+def test_without_a_limit_no_size_is_a_reason_to_end_a_session() -> None:
+    assert PoolLimits().retirement(has_ended=False, age=0.0, rss_bytes=10**15) is None
+    assert PoolLimits(max_rss_bytes=100).retirement(has_ended=False, age=0.0, rss_bytes=None) is None
+
+
 def test_the_memory_of_this_process_is_known_and_that_of_none_is_not() -> None:
     size = read_rss_bytes(os.getpid())
     assert size is not None

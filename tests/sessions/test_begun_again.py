@@ -17,7 +17,7 @@ from claude_transport import sessions
 from claude_transport.redis.address import RedisAddress
 from claude_transport.redis.client import make_client
 from claude_transport.sessions import fold_session_summary
-from claude_transport.sessions.store_entries import encode_entry
+from claude_transport.sessions.store_entries import decode_summary, encode_entry, encode_summary
 
 SID = "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"
 KEY: Any = {"project_key": "project", "session_id": SID}
@@ -153,6 +153,22 @@ async def test_entries_that_a_server_has_evicted_can_be_written_again(redis_url:
     await store.append(KEY, [entry("1")])
     assert await store.load(KEY) == [entry("1")]
     assert await summary_of(store) == fold_session_summary(None, KEY, [entry("1")])["data"]
+
+
+async def test_a_summary_counts_for_the_session_that_it_was_made_of_and_for_no_later_one(redis_url: str, tmp_path: Path) -> None:
+    store: Any = sessions.RedisSessionStore(redis_url, prefix=str(tmp_path))
+    await store.append(KEY, [entry("1")])
+    async with make_client(RedisAddress.of(redis_url)) as client:
+        (name,) = [key async for key in client.scan_iter(match=f"*{tmp_path}*:summaries")]
+        kept = decode_summary(await client.hget(name, SID))
+        assert kept is not None
+        marked = encode_summary({**kept, "data": {"custom_title": "As kept"}})
+        await client.hset(name, {SID: marked})
+        assert await summary_of(store) == {"custom_title": "As kept"}, "the transcript is not read again"
+        await store.delete(KEY)
+        await store.append(KEY, [entry("2")])
+        await client.hset(name, {SID: marked})  # a host wrote it late
+    assert await summary_of(store) == fold_session_summary(None, KEY, [entry("2")])["data"]
 
 
 def test_threads_of_one_process_may_use_one_store(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from virtual_time import jumping
 
 from claude_transport import errors, sessions
 from claude_transport.redis.address import RedisAddress
+from claude_transport.sessions.store_entries import decode_summary, encode_entry
 
 KEY: Any = {"project_key": "project", "session_id": "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"}
 ENTRIES: Any = [{"type": "user", "uuid": "1"}]
@@ -240,3 +241,37 @@ async def test_a_delete_that_is_always_overtaken_gives_up_with_a_typed_error(mon
     with pytest.raises(errors.CLIConnectionError, match="other hosts begin subagents of it while it is deleted") as caught:
         await sessions.RedisSessionStore("redis://127.0.0.1:1/0").delete(KEY)
     assert (caught.value.code, client.times) == ("session_store.failed", 10)
+
+
+class Contended:
+    """A client whose server gives these answers to the summaries that a call writes. Another host adds an entry before each answer."""
+
+    def __init__(self, *answers: int) -> None:
+        self.answers = list(answers)
+        self.lines = [encode_entry(ENTRIES[0])]
+        self.counts: list[int] = []
+
+    async def evalsha(self, _digest: str, *, keys: Any, args: Any) -> int:
+        if len(keys) > 2:
+            return 1000  # the entries are stored
+        summary = decode_summary(args[1])
+        assert summary is not None
+        self.counts.append(summary["count"])
+        self.lines.append(encode_entry({"type": "user"}))
+        return self.answers.pop(0)
+
+    async def hget(self, name: str, _session: str) -> bytes | None:
+        return b"1.1" if name.endswith(":begun") else None
+
+    async def lrange(self, _name: str, first: int, last: int) -> list[bytes]:
+        return self.lines[first : last + 1]
+
+
+@pytest.mark.parametrize(("answers", "counts"), [((1,), [1]), ((0, 0, 1), [1, 2, 3]), ((0,) * 11, list(range(1, 11)))])
+async def test_a_summary_is_written_anew_while_other_hosts_are_faster_ten_times_at_most(
+    answers: tuple[int, ...], counts: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = Contended(*answers)
+    monkeypatch.setattr("claude_transport.sessions.redis_store.make_client", lambda *_, **__: nullcontext(client))
+    await sessions.RedisSessionStore("redis://127.0.0.1:1/0").append(KEY, ENTRIES)
+    assert client.counts == counts
