@@ -257,11 +257,16 @@ async def test_a_process_that_has_grown_too_large_is_replaced() -> None:
 
 
 @pytest.mark.parametrize("reader", [lambda _pid: None, lambda _pid: 1 / 0], ids=["unknown", "failing"])
-async def test_a_size_that_is_not_known_ends_no_session(reader: Callable[[int], int | None]) -> None:
+async def test_a_size_that_is_not_known_ends_no_session(
+    reader: Callable[[int], int | None], request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
     async with pool_of(World(), max_rss_bytes=1, read_rss=reader) as pool:
         await pool.warm_up()
         async with pool.acquire(timeout=0) as query:
             assert await number_of(query)
+    told = {record.getMessage() for record in caplog.records if record.levelname == "ERROR"}
+    is_failing = "failing" in request.node.callspec.id
+    assert told == ({"the resident memory of process 10000 could not be read"} if is_failing else set())
 
 
 async def test_a_limit_that_no_session_can_keep_is_an_error_instead_of_starts_without_end() -> None:
@@ -294,6 +299,30 @@ async def test_a_session_that_does_not_answer_any_more_is_replaced() -> None:
         await anyio.sleep(8)
         assert pool.snapshot().retired == {"silent": 1}
         assert pool.snapshot().idle == 1
+
+
+@virtual_time
+async def test_a_session_that_dies_while_it_is_asked_is_replaced_at_once() -> None:
+    world = World()
+    async with pool_of(world, warm=1, check_interval=1, sleep=anyio.sleep) as pool:
+        await pool.warm_up()
+        world.made[0].is_deaf = True
+        await anyio.sleep(1.5)  # it was asked after 1 s
+        world.made[0].die()
+        await anyio.sleep(0.1)
+        assert pool.snapshot().retired == {"died": 1}
+        assert pool.snapshot().idle == 1
+
+
+async def test_a_pool_that_keeps_none_ready_is_warm_also_after_a_start_that_failed() -> None:
+    world = World()
+    world.failures.append(ct.ConnectionLost("no start"))
+    async with pool_of(world, warm=0) as pool:
+        with pytest.raises(ct.ConnectionLost, match="no start"):
+            async with pool.acquire():
+                pass
+        await pool.warm_up()
+        assert (pool.snapshot().failed_starts, pool.snapshot().idle) == (1, 0)
 
 
 async def test_sessions_that_wait_are_asked_for_a_sign_of_life() -> None:

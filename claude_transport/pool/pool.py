@@ -678,7 +678,6 @@ class Stock:
         """End a session whose use is over, in haste after an error."""
         if session in self.in_use:
             self._retire(session, Retirement.USED, hurry=hurry)
-            self._changed()
 
     def note_aimed(self, *, restarted: bool) -> None:
         """Count a session that was sent elsewhere, or the new process that took its place."""

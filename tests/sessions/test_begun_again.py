@@ -171,6 +171,15 @@ async def test_a_summary_counts_for_the_session_that_it_was_made_of_and_for_no_l
     assert await summary_of(store) == fold_session_summary(None, KEY, [entry("2")])["data"]
 
 
+async def test_a_claim_whose_owner_cannot_be_read_is_held_by_nobody_that_can_be_named(redis_url: str, tmp_path: Path) -> None:
+    store: Any = sessions.RedisSessionStore(redis_url, prefix=str(tmp_path))
+    assert await store.claim(KEY, owner="mine", seconds=60) == "mine"
+    async with make_client(RedisAddress.of(redis_url)) as client:
+        (name,) = [key async for key in client.scan_iter(match=f"*{tmp_path}*:claim")]
+        await client.set(name, b"\xff")
+    assert await store.claim(KEY, owner="mine", seconds=60) == ""
+
+
 def test_threads_of_one_process_may_use_one_store(tmp_path: Path) -> None:
     store: Any = sessions.FileSessionStore(tmp_path)
     failures: list[BaseException] = []

@@ -18,7 +18,7 @@ from virtual_time import jumping
 
 from claude_transport import errors, sessions
 from claude_transport.redis.address import RedisAddress
-from claude_transport.sessions.store_entries import decode_summary, encode_entry
+from claude_transport.sessions.store_entries import decode_summary, encode_entry, encode_summary
 
 KEY: Any = {"project_key": "project", "session_id": "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"}
 ENTRIES: Any = [{"type": "user", "uuid": "1"}]
@@ -246,8 +246,10 @@ async def test_a_delete_that_is_always_overtaken_gives_up_with_a_typed_error(mon
 class Contended:
     """A client whose server gives these answers to the summaries that a call writes. Another host adds an entry before each answer."""
 
-    def __init__(self, *answers: int) -> None:
+    def __init__(self, *answers: int, begun: bytes | None = b"1.1", kept: bytes | None = None) -> None:
         self.answers = list(answers)
+        self.begun, self.kept = begun, kept
+        self.read_from: list[int] = []
         self.lines = [encode_entry(ENTRIES[0])]
         self.counts: list[int] = []
 
@@ -261,9 +263,10 @@ class Contended:
         return self.answers.pop(0)
 
     async def hget(self, name: str, _session: str) -> bytes | None:
-        return b"1.1" if name.endswith(":begun") else None
+        return self.begun if name.endswith(":begun") else self.kept
 
     async def lrange(self, _name: str, first: int, last: int) -> list[bytes]:
+        self.read_from.append(first)
         return self.lines[first : last + 1]
 
 
@@ -275,3 +278,18 @@ async def test_a_summary_is_written_anew_while_other_hosts_are_faster_ten_times_
     monkeypatch.setattr("claude_transport.sessions.redis_store.make_client", lambda *_, **__: nullcontext(client))
     await sessions.RedisSessionStore("redis://127.0.0.1:1/0").append(KEY, ENTRIES)
     assert client.counts == counts
+
+
+async def test_no_summary_is_written_of_a_session_that_was_deleted_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Contended(1, begun=None)
+    monkeypatch.setattr("claude_transport.sessions.redis_store.make_client", lambda *_, **__: nullcontext(client))
+    await sessions.RedisSessionStore("redis://127.0.0.1:1/0").append(KEY, ENTRIES)
+    assert client.counts == []
+
+
+async def test_a_summary_goes_on_where_the_one_before_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Contended(1, kept=encode_summary({"count": 3, "mtime": 1, "begun": "1.1", "data": {}}))
+    client.lines *= 5
+    monkeypatch.setattr("claude_transport.sessions.redis_store.make_client", lambda *_, **__: nullcontext(client))
+    await sessions.RedisSessionStore("redis://127.0.0.1:1/0").append(KEY, ENTRIES)
+    assert (client.counts, client.read_from) == ([5], [3, 5])
