@@ -11,7 +11,8 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from breaking_streams import CuttingDoor, Door, MeteringDoor
+from anyio.abc import ByteStream
+from breaking_streams import CuttingDoor, Door, MeteringDoor, SilentStream
 from virtual_time import virtual_time
 
 from claude_transport.backoff import Backoff
@@ -28,7 +29,7 @@ from claude_transport.errors import (
 )
 from claude_transport.link.carrier import DEFAULT_LINK_BACKOFF, LinkConnectable
 from claude_transport.link.machine import Refusal
-from claude_transport.streams.memory import MemoryConnectable
+from claude_transport.streams.memory import MemoryConnectable, MemoryStream, memory_stream_pair
 from claude_transport.testing.conformance.socket_peer import LinkPeer
 from claude_transport.transport import Transport
 from claude_transport.transports.stream import StreamTransport
@@ -374,6 +375,80 @@ async def test_a_client_that_waits_less_than_the_lease_says_so_and_never_waits_l
         with pytest.raises(ConnectionLost, match=f"could not be made again within {waited:g} s"):
             await read_all(transport)
         assert anyio.current_time() - before == pytest.approx(waited)
+
+
+class SilentLater(MemoryConnectable):
+    """A server that takes connections after the first one, and says nothing on them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = True
+        self.silent: list[ByteStream] = []
+
+    async def connect(self) -> MemoryStream:
+        if self.first:
+            self.first = False
+            return await super().connect()
+        ours, theirs = memory_stream_pair()
+        self.silent.append(theirs)
+        return ours
+
+
+@virtual_time
+@pytest.mark.parametrize(("connect_timeout", "reconnect_timeout", "attempts"), [(30, 10, 1), (4, 10, 3), (4, 3, 1)])
+async def test_a_server_that_says_nothing_when_it_is_reached_again_costs_no_more_than_the_time_to_come_back(
+    connect_timeout: float, reconnect_timeout: float, attempts: int
+) -> None:
+    door = SilentLater()
+    options = {"connect_timeout": connect_timeout, "reconnect_timeout": reconnect_timeout}
+    async with linked(door, peer=LinkPeer(lease=300), timeout=3600, **options) as (transport, peer):
+        before = anyio.current_time()
+        peer.cut()
+        with pytest.raises(ConnectionLost, match=f"could not be made again within {reconnect_timeout:g} s: no welcome within") as caught:
+            await read_all(transport)
+        assert isinstance(caught.value.__cause__, ConnectTimeout)
+        assert anyio.current_time() - before == pytest.approx(reconnect_timeout)
+        assert len(door.silent) == attempts
+
+
+async def test_what_a_server_says_while_it_is_reached_again_is_logged_without_what_a_terminal_would_obey(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level("INFO", logger="claude_transport"):
+        async with linked(Door(), reconnect_timeout=0) as (transport, peer):
+            peer.refusal = Refusal(code="draining", text="in a \x1b[2Jminute\n", retryable=True)
+            peer.cut()
+            with pytest.raises(ConnectionLost):
+                await read_all(transport)
+    (said,) = (message for message in caplog.messages if "reconnecting the link failed" in message)
+    assert r"in a \x1b[2Jminute\n" in said
+
+
+class UnwillingStream(SilentStream):
+    """A connection that does not end in good order: only by force."""
+
+    async def aclose(self) -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            await super().aclose()
+
+
+class Unwilling(MemoryConnectable):
+    """Opens such connections."""
+
+    async def connect(self) -> ByteStream:  # type: ignore[override]
+        return UnwillingStream(await super().connect())
+
+
+@virtual_time
+async def test_after_the_end_of_the_process_a_connection_is_given_a_second_to_end_in_good_order() -> None:
+    async with linked(Unwilling(), timeout=3600) as (transport, peer):
+        await peer.finish()
+        assert await read_all(transport) == []
+        before = anyio.current_time()
+        await transport.close()
+        assert anyio.current_time() - before == pytest.approx(1.0)
 
 
 @virtual_time
