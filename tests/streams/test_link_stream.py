@@ -411,19 +411,6 @@ async def test_a_server_that_says_nothing_when_it_is_reached_again_costs_no_more
         assert len(door.silent) == attempts
 
 
-async def test_what_a_server_says_while_it_is_reached_again_is_logged_without_what_a_terminal_would_obey(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with caplog.at_level("INFO", logger="claude_transport"):
-        async with linked(Door(), reconnect_timeout=0) as (transport, peer):
-            peer.refusal = Refusal(code="draining", text="in a \x1b[2Jminute\n", retryable=True)
-            peer.cut()
-            with pytest.raises(ConnectionLost):
-                await read_all(transport)
-    (said,) = (message for message in caplog.messages if "reconnecting the link failed" in message)
-    assert r"in a \x1b[2Jminute\n" in said
-
-
 class UnwillingStream(SilentStream):
     """A connection that does not end in good order: only by force."""
 
