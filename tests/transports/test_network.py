@@ -408,7 +408,8 @@ async def test_a_server_that_hangs_up_while_it_is_told_the_options_is_a_connecti
         error = await error_of(NetworkTransport(url, token=TOKEN, resume=False, options=LARGE))
     assert type(error) is CLIConnectionError
     assert error.args == (f"{url}: the server hung up before it received the token",)
-    assert (error.code, error.retryable, error.reason) == ("connect.failed", True, "Broken pipe")
+    assert (error.code, error.retryable) == ("connect.failed", True)
+    assert error.reason in ("Broken pipe", "Connection reset by peer")  # the system decides
 
 
 async def test_a_connect_that_is_given_up_while_it_tells_the_options_leaves_no_connection(tcp_server: Server) -> None:
