@@ -107,6 +107,22 @@ async def test_a_client_waits_for_a_mute_broker_no_longer_than_for_a_start() -> 
         assert anyio.current_time() - begun < 4
 
 
+@jumping(idle=0.05)
+async def test_a_broker_that_begins_no_encryption_is_given_up_before_the_time_for_a_start() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        url = f"rediss://127.0.0.1:{mute.getsockname()[1]}/0"
+        connection, began = Broker(BrokerAddress(url)), anyio.current_time()
+        try:
+            with pytest.raises(errors.CLIConnectionError) as caught:
+                await connection.start(timeout=600)
+        finally:
+            await connection.aclose()
+    assert anyio.current_time() - began < 10
+    error = caught.value
+    assert (type(error), error.code, error.retryable) == (errors.CLIConnectionError, "fleet.broker_unreachable", True)
+    assert str(error).startswith(f"{url} cannot be reached: ")
+
+
 @contextlib.asynccontextmanager
 async def answering(replies: dict[bytes, bytes], *, user: str = "") -> AsyncIterator[Broker]:
     """A connection, not started, to a server that answers each command by a word in it, else with OK."""

@@ -184,15 +184,26 @@ async def test_a_first_message_does_not_wait_for_its_end_when_it_is_longer_than_
         assert await process.hear() == b'{"image":"%s"}' % (b"x" * 5000)
 
 
+async def test_the_first_line_of_a_client_that_is_known_by_its_header_may_be_as_long_as_any_other() -> None:
+    async with rehearsal(limits=GatewayLimits(first_line_bytes=1000)) as stage:
+        client = stage.connect(token=ALICE)
+        await client.stream.send(b'{"image":"' + b"x" * 5000)
+        process = await stage.processes.next()
+        await client.stream.send(b'"}\n')
+        assert await process.hear() == b'{"image":"%s"}' % (b"x" * 5000)
+
+
 async def test_of_a_long_first_line_as_many_bytes_are_looked_at_as_allowed() -> None:
     ours, theirs = memory_stream_pair()
     await theirs.send(b"{" + b"x" * 100)
     assert await Arrival(ours, medium="memory").first_line(max_bytes=50, whole=False) == b"{" + b"x" * 49
 
 
-async def test_where_only_plain_is_spoken_a_client_may_listen_before_it_says_anything() -> None:
-    async with rehearsal(tokens=None, modes=["plain"]) as stage:
-        client = stage.connect()
+@pytest.mark.parametrize("by", ["header", "nothing"])
+async def test_where_only_plain_is_spoken_a_client_that_is_known_may_listen_before_it_says_anything(by: str) -> None:
+    more = {"tokens": None} if by == "nothing" else {}
+    async with rehearsal(modes=["plain"], **more) as stage:
+        client = stage.connect(token=ALICE if by == "header" else None)
         process = await stage.processes.next()
         await process.say(b'{"first":"word"}')
         assert await client.hear() == b'{"first":"word"}'

@@ -492,3 +492,17 @@ def test_the_log_is_structured_and_holds_no_secret(log: pytest.LogCaptureFixture
     assert [vars(ended)[name] for name in fields] == ["ended", len(b'{"prompt":"my secret prompt"}\n'), len(b'{"n":1}\n')]
     everything = log.text + "".join(repr(vars(record)) for record in log.records)
     assert not [secret for secret in (ALICE, BOB, keys[0], "my secret prompt") if secret in everything]
+
+
+@virtual_time
+async def test_a_wrong_token_of_a_header_is_refused_before_the_first_line_and_a_right_one_may_take_its_time() -> None:
+    async with rehearsal(limits=GatewayLimits(handshake_timeout=10.0)) as stage:
+        honest, stranger = stage.connect(token=ALICE), stage.connect(token="wrong-token-0123456789")
+        began = anyio.current_time()
+        error = {"code": "auth", "message": "this token is not accepted", "retryable": False}
+        assert json.loads(await stranger.hear()) == {"type": "system", "subtype": "refused", "error": error}
+        assert anyio.current_time() == began
+        await anyio.sleep(3600)
+        await honest.say(b'{"type":"user"}')
+        process = await stage.processes.next()
+        assert await process.hear() == b'{"type":"user"}'
