@@ -459,3 +459,15 @@ async def test_what_is_kept_for_live_pages_is_bounded() -> None:
         await pages[1].until(lambda: len(shown(pages[1])) == 7)
         assert pages[1].parts[0] != pages[0].parts[0]  # it was made anew: the first change of the first page is not kept
         tasks.cancel_scope.cancel()
+
+
+async def test_without_observable_an_owner_is_told_nothing_of_a_session_that_others_watch() -> None:
+    async with rehearsal() as stage:
+        client = await stage.plain()
+        await client.say(b'{"n":0}')
+        await (await stage.processes.next()).hear()
+        stage.gateway.grant_observer(stage.gateway.sessions[0].id)
+        headers = {"host": "localhost", "authorization": f"Bearer {ALICE}"}
+        answer = stage.gateway.observe(HandshakeRequest(path="/observe", headers=headers))
+        assert isinstance(answer, Page)
+        assert (answer.status, answer.text) == (404, "owners may not watch their sessions here: ask for an observer's token\n")
