@@ -18,7 +18,7 @@ from strange_lines import made_strange
 from claude_transport.app.inspect_tape import inspection_lines
 from claude_transport.app.terminal import choose_look
 from claude_transport.inspection import Event, Timeline, read_timeline, render_page, summarize
-from claude_transport.protocol.tape import Tape, TapeRecord
+from claude_transport.protocol.tape import Direction, Tape, TapeRecord
 
 LOOK = choose_look(sys.stdout, sys.stderr, env={"COLUMNS": "120"}, plain=True, no_color=True)
 
@@ -123,7 +123,12 @@ def test_what_has_no_end_on_the_tape_is_a_problem() -> None:
     ask = {"method": "item/commandExecution/requestApproval", "id": 0, "params": {"threadId": "t", "turnId": "1", "itemId": "c"}}
     call = {"method": "item/started", "params": {"turnId": "1", "item": {"type": "commandExecution", "id": "c", "command": "ls"}}}
     prompt = {"id": 8, "method": "turn/start", "params": {"threadId": "t", "input": [{"type": "text", "text": "Go"}]}}
-    lines = [("in", {"id": 7, "method": "model/list", "params": {}}), ("in", prompt), ("out", ask), ("out", call)]
+    lines: list[tuple[Direction, dict[str, Any]]] = [
+        ("in", {"id": 7, "method": "model/list", "params": {}}),
+        ("in", prompt),
+        ("out", ask),
+        ("out", call),
+    ]
     greeting = TapeRecord(0, "in", b'{"id":0,"method":"initialize","params":{}}')
     answer = TapeRecord(0, "out", b'{"id":0,"result":{}}')
     timeline = read_timeline(Tape([greeting, answer, *(TapeRecord(1, way, json.dumps(line).encode()) for way, line in lines)]))

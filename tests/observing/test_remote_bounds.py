@@ -95,8 +95,8 @@ async def test_a_connection_that_breaks_is_a_lost_connection() -> None:
                 tasks.start_soon(set_when_blocked, asked)
                 with pytest.raises(ConnectionLost, match="the connection broke") as caught:
                     await anext(watching)
+                assert (caught.value.code, caught.value.retryable) == ("connection.lost", False)
             tasks.cancel_scope.cancel()
-    assert (caught.value.code, caught.value.retryable) == ("connection.lost", False)
 
 
 async def set_when_blocked(event: anyio.Event) -> None:

@@ -980,8 +980,7 @@ async def test_a_reconnect_ends_a_write_that_waits_for_its_next_attempt() -> Non
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(write)
             await waiting.wait()
-            again = await wrapper.reconnect()
-        await again.close()
+            await (await wrapper.reconnect()).close()
     assert (numbers(first), numbers(second)) == ([1], [])
 
 
