@@ -130,12 +130,13 @@ class _SharedTimeline:
                 await self._read_on()
             if since == self._live.revision:
                 return since, b""
-            if since not in self._events:
+            made = self._events.get(since)
+            if made is None or made[0] != self._live.revision:
                 made = await in_thread(partial(self._encode, since))
                 if len(self._events) >= _KEPT_CHANGES:
                     self._events.clear()
                 self._events[since] = made
-            return self._events[since]
+            return made
 
     async def rest(self) -> bool:
         """Wait until there is something to read, which the session bounds. Returns False at its end."""

@@ -448,6 +448,19 @@ async def test_a_page_that_is_cancelled_while_a_thread_reads_makes_the_others_mi
             go_on.set()
 
 
+async def test_a_page_that_comes_later_gets_all_that_was_read_at_once() -> None:
+    async with play() as scene, anyio.create_task_group() as tasks:
+        first, later = (Observer(scene, scene.view("timeline", since=0)) for _ in range(2))
+        tasks.start_soon(first.watch)
+        for texts in (["one"], ["one", "two"]):
+            await scene.exchange(said(texts[-1]))
+            await first.until(lambda texts=texts: shown(first) == texts)  # type: ignore[misc]
+        tasks.start_soon(later.watch)
+        await later.until(lambda: any(b"data: {" in part for part in later.parts))
+        assert shown(later) == ["one", "two"]
+        tasks.cancel_scope.cancel()
+
+
 async def test_what_is_kept_for_live_pages_is_bounded() -> None:
     async with play() as scene, anyio.create_task_group() as tasks:
         pages = [Observer(scene, scene.view("timeline", since=0)) for _ in range(2)]
