@@ -21,7 +21,7 @@ FRAGMENT_FIELDS: Final = ("text", "thinking", "partial_json", "signature", "delt
 """Fields of a delta that hold a fragment: those of Claude, and `delta` of JSON-RPC."""
 
 _CLAUDE: Final = b'"content_block_delta"'
-_OTHER: Final = b'elta"'
+_JSON_RPC: Final = b'elta"'
 _ENDS: Final = (b'"content_block_stop"', b'"assistant"', b'"result"', b'"item/completed"', b'"turn/completed"')
 """A line that contains one of them ends a text: no word goes on after it."""
 
@@ -82,7 +82,7 @@ _decode: Final = msgspec.json.Decoder(_FragmentLine).decode
 
 def read_fragment(line: bytes) -> tuple[str, str] | None:
     """Return the text that a line continues, by a name, and its fragment; None for a line that is no delta."""
-    if _CLAUDE not in line and _OTHER not in line:
+    if _CLAUDE not in line and _JSON_RPC not in line:
         return None
     try:
         read = _decode(line)
