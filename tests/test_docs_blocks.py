@@ -24,9 +24,9 @@ from loading import load_file
 
 import claude_transport as ct
 from claude_transport import codex, fleet, sessions
+from claude_transport.codex.testing.scenario import CodexScenario
 from claude_transport.protocol.tape import Tape
 from claude_transport.testing import FakeClaude, FakeCodex, Scenario, conformance
-from claude_transport.testing.codex_scenario import CodexScenario
 from claude_transport.testing.conformance import media
 
 PROJECT = Path(__file__).parent.parent

@@ -40,7 +40,7 @@ WRITERS = {
     "testing/conformance/media.py": "`conformance-*`",
     "testing/conformance/sshd.py": "`sshd-*`",
     "testing/fake_claude_process/play.py": "`fake-claude-*`",
-    "testing/fake_codex_process/server.py": "`fake-codex-*`",
+    "codex/testing/fake_codex_process/server.py": "`fake-codex-*`",
     "testing/fake_claude_process/stdio.py": "`fake-claude-*`",
     "testing/fake_program.py": "`fake-claude-*`",
     "testing/stand_in/player.py": "`claude-tape-*`",

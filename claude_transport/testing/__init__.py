@@ -2,8 +2,8 @@
 
 A fake CLI: `FakeClaude` is a real executable that plays a `Scenario`: a list of `ScriptedTurn` and `Rule`, made of the `steps`. `Answer`
     answers one control request, `FakeClaudeCall` is one start that it has recorded, `FakePlace` where that start stands.
-A fake Codex: `FakeCodex` plays a `CodexScenario`, whose steps are in `codex_scenario`. `CodexRule` chooses the answer to a prompt,
-    `CodexReply` answers one request, `FakeCodexCall` is one start that it has recorded.
+A fake Codex: `FakeCodex` plays a `CodexScenario`, whose steps are in `claude_transport.codex.testing.scenario`. `CodexRule` chooses the
+    answer to a prompt, `CodexReply` answers one request, `FakeCodexCall` is one start that it has recorded.
 A fake API: `FakeMessagesAPI` is a Messages API on loopback that gives `replies`; `RecordedRequest` is one request that it has received.
     `FakeResponsesAPI` is the same for Codex: a Responses API.
 Messages of the CLI: `assistant`, `thinking`, `tool_use`, `tool_result`, `stream_event`, `streamed`, `rate_limit`, `subagent`, `compaction`
@@ -35,12 +35,12 @@ __getattr__, __dir__, __all__ = lazy_names(
         "testing.conformance.clause": "Clause",
         "testing.conformance.clauses": "CLAUSES",
         "testing.conformance.run": "Report run_conformance",
-        "testing.codex_scenario": "CodexReply CodexRule CodexScenario",
+        "codex.testing.scenario": "CodexReply CodexRule CodexScenario",
         "testing.fake_claude": "FakeClaude FakeClaudeCall",
-        "testing.fake_codex": "FakeCodex FakeCodexCall",
+        "codex.testing.fake_codex": "FakeCodex FakeCodexCall",
         "testing.fake_program": "FakePlace",
         "testing.fake_messages_api": "FakeMessagesAPI",
-        "testing.fake_responses_api": "FakeResponsesAPI",
+        "codex.testing.fake_responses_api": "FakeResponsesAPI",
         "testing.mock_claude": "MockClaude",
         "testing.scenario": "Answer Rule Scenario",
         "testing.standing": "Standing",
@@ -52,5 +52,5 @@ __getattr__, __dir__, __all__ = lazy_names(
         "transports.script": "MockScript",
         "wrappers": "faults",
     },
-    modules=("codex_scenario", "replies", "steps"),
+    modules=("replies", "steps"),
 )

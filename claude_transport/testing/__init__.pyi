@@ -1,28 +1,27 @@
 # Written by docs/generate_names.py from the table in __init__.py: do not edit.
 
-from claude_transport.testing import codex_scenario as codex_scenario
 from claude_transport.testing import replies as replies
 from claude_transport.testing import steps as steps
+from claude_transport.codex.testing.fake_codex import FakeCodex as FakeCodex
+from claude_transport.codex.testing.fake_codex import FakeCodexCall as FakeCodexCall
+from claude_transport.codex.testing.fake_responses_api import FakeResponsesAPI as FakeResponsesAPI
+from claude_transport.codex.testing.scenario import CodexReply as CodexReply
+from claude_transport.codex.testing.scenario import CodexRule as CodexRule
+from claude_transport.codex.testing.scenario import CodexScenario as CodexScenario
 from claude_transport.protocol.expectation import ExpectationFailed as ExpectationFailed
 from claude_transport.protocol.redaction import Redactor as Redactor
 from claude_transport.protocol.tape import Tape as Tape
 from claude_transport.protocol.tape import TapeHeader as TapeHeader
 from claude_transport.protocol.tape import TapeRecord as TapeRecord
 from claude_transport.testing.api_server import RecordedRequest as RecordedRequest
-from claude_transport.testing.codex_scenario import CodexReply as CodexReply
-from claude_transport.testing.codex_scenario import CodexRule as CodexRule
-from claude_transport.testing.codex_scenario import CodexScenario as CodexScenario
 from claude_transport.testing.conformance.clause import Clause as Clause
 from claude_transport.testing.conformance.clauses import CLAUSES as CLAUSES
 from claude_transport.testing.conformance.run import Report as Report
 from claude_transport.testing.conformance.run import run_conformance as run_conformance
 from claude_transport.testing.fake_claude import FakeClaude as FakeClaude
 from claude_transport.testing.fake_claude import FakeClaudeCall as FakeClaudeCall
-from claude_transport.testing.fake_codex import FakeCodex as FakeCodex
-from claude_transport.testing.fake_codex import FakeCodexCall as FakeCodexCall
 from claude_transport.testing.fake_messages_api import FakeMessagesAPI as FakeMessagesAPI
 from claude_transport.testing.fake_program import FakePlace as FakePlace
-from claude_transport.testing.fake_responses_api import FakeResponsesAPI as FakeResponsesAPI
 from claude_transport.testing.mock_claude import MockClaude as MockClaude
 from claude_transport.testing.scenario import Answer as Answer
 from claude_transport.testing.scenario import Rule as Rule

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 if TYPE_CHECKING:
+    from claude_transport.codex.testing.fake_codex import FakeCodex
+    from claude_transport.codex.testing.fake_responses_api import FakeResponsesAPI
     from claude_transport.testing.fake_claude import FakeClaude
-    from claude_transport.testing.fake_codex import FakeCodex
     from claude_transport.testing.fake_messages_api import FakeMessagesAPI
-    from claude_transport.testing.fake_responses_api import FakeResponsesAPI
     from claude_transport.testing.mock_claude import MockClaude
     from claude_transport.testing.standing import Judge, Standing, Standings
     from claude_transport.testing.tape_shelf import TapeShelf
@@ -273,7 +273,7 @@ def _closing(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture
 def fake_codex(request: pytest.FixtureRequest) -> Iterator[Callable[..., FakeCodex]]:
     """Make fake `codex` executables: `fake_codex(scenario).path`. Without a scenario it echoes. Its files go after the test."""
-    from claude_transport.testing.fake_codex import FakeCodex
+    from claude_transport.codex.testing.fake_codex import FakeCodex
 
     yield from _making(request, FakeCodex)
 
@@ -287,7 +287,7 @@ def fake_responses_api(request: pytest.FixtureRequest) -> Iterator[FakeResponses
     Under anyio's pytest plugin, the server runs in the event loop of the test. For any other test it runs in a thread, as with `with`. An
     async test awaits the methods that wait; in a plain test, `call()` runs them. Needs `pip install 'claude-transport[testing]'`.
     """
-    from claude_transport.testing.fake_responses_api import FakeResponsesAPI
+    from claude_transport.codex.testing.fake_responses_api import FakeResponsesAPI
 
     if _is_async(request):
         yield request.getfixturevalue("_fake_responses_api_of_the_loop")
@@ -298,7 +298,7 @@ def fake_responses_api(request: pytest.FixtureRequest) -> Iterator[FakeResponses
 @pytest.fixture
 async def _fake_responses_api_of_the_loop(anyio_backend: object, request: pytest.FixtureRequest) -> AsyncIterator[FakeResponsesAPI]:
     """Give the async test of `fake_responses_api` the server, in the event loop of the test."""
-    from claude_transport.testing.fake_responses_api import FakeResponsesAPI
+    from claude_transport.codex.testing.fake_responses_api import FakeResponsesAPI
 
     api = FakeResponsesAPI(strict=_judge_of(request).strict)
     with _judged(request, api.standings), _closing(request):

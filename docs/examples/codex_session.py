@@ -9,8 +9,8 @@ import anyio
 import claude_transport as ct
 from claude_transport import codex
 from claude_transport.bridge import HostTool
+from claude_transport.codex.testing.scenario import CallTool, Fail, RunCommand, Say
 from claude_transport.testing import CodexScenario, FakeCodex
-from claude_transport.testing.codex_scenario import CallTool, Fail, RunCommand, Say
 
 
 async def on_approval(request: codex.ApprovalRequest) -> codex.ApprovalDecision:

@@ -6,8 +6,8 @@ import anyio
 
 from claude_transport import SubprocessTransport
 from claude_transport.codex import ApprovalDecision, ApprovalRequest, CodexOptions, CodexSession, CommandApproval
+from claude_transport.codex.testing.scenario import RunCommand, Say
 from claude_transport.testing import CodexScenario, FakeCodex
-from claude_transport.testing.codex_scenario import RunCommand, Say
 
 
 async def decide(request: ApprovalRequest) -> ApprovalDecision:

@@ -6,8 +6,8 @@ import anyio
 
 import claude_transport as ct
 from claude_transport.codex import CodexOptions
+from claude_transport.codex.testing.scenario import CodexRule, Say
 from claude_transport.testing import CodexScenario, FakeCodex
-from claude_transport.testing.codex_scenario import CodexRule, Say
 
 CITY = {
     "type": "object",

@@ -14,9 +14,9 @@ from program_process import PATIENCE, Program
 
 from claude_transport import NetworkTransport, SubprocessTransport
 from claude_transport.codex import CodexSession
+from claude_transport.codex.testing.scenario import Fail, RunCommand, Say
 from claude_transport.protocol.tape import Tape
 from claude_transport.testing import CodexScenario, FakeCodex
-from claude_transport.testing.codex_scenario import Fail, RunCommand, Say
 
 STEPS = [RunCommand(command="ls -l", output="a file", ask=False), Say(text="one file")]
 

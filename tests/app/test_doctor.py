@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from program_process import PATIENCE, Program
 
+from claude_transport.codex.testing.fake_codex import FakeCodex
 from claude_transport.launch.features import NEWEST_CLI
 from claude_transport.testing.fake_claude import FakeClaude
-from claude_transport.testing.fake_codex import FakeCodex
 from claude_transport.testing.scenario import Answer, Scenario, Turn
 from claude_transport.testing.steps import Exit, Result, Stderr, Text
 

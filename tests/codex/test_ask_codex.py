@@ -15,9 +15,9 @@ import pytest
 
 from claude_transport.app.arguments import AGENTS
 from claude_transport.codex import CodexOptions
+from claude_transport.codex.testing.scenario import RunCommand, Say
 from claude_transport.completion.resolution import AGENTS as OF_THE_LIBRARY
 from claude_transport.testing import CodexScenario, FakeClaude, FakeCodex, FakeResponsesAPI, Scenario, replies
-from claude_transport.testing.codex_scenario import RunCommand, Say
 
 BARE = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "TERM": "xterm-256color", "CLAUDE_CLI_PATH": "/no/such/claude"}
 

@@ -11,9 +11,9 @@ import pytest
 
 from claude_transport import ClaudeOptions
 from claude_transport.codex import CodexOptions, CodexPool
+from claude_transport.codex.testing.scenario import RunCommand, Say
 from claude_transport.errors import CLIConnectionError, ConfigurationError, ConnectTimeout, NotConnected, TransportClosed
 from claude_transport.testing import CodexScenario, FakeCodex
-from claude_transport.testing.codex_scenario import RunCommand, Say
 from claude_transport.transport import TransportLike
 from claude_transport.transports.subprocess import SubprocessTransport
 

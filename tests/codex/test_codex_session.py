@@ -34,9 +34,9 @@ from claude_transport.codex import (
     SyncCodexSession,
     TurnCompleted,
 )
+from claude_transport.codex.testing.scenario import Say
 from claude_transport.streams.memory import MemoryConnectable
 from claude_transport.testing import CodexScenario, FakeCodex
-from claude_transport.testing.codex_scenario import Say
 from claude_transport.testing.steps import DieBySignal, Exit, Stderr
 
 # The recordings

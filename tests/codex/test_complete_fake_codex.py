@@ -12,11 +12,11 @@ from call_errors import Waits
 
 import claude_transport as ct
 from claude_transport.codex import CodexOptions
+from claude_transport.codex.testing.scenario import Fail, Retry, RunCommand, Say
 from claude_transport.completion import partial_completion
 from claude_transport.protocol.diagnosis import Detail
 from claude_transport.protocol.messages import APIRetryMessage
 from claude_transport.testing import CodexReply, CodexScenario, FakeCodex, steps
-from claude_transport.testing.codex_scenario import Fail, Retry, RunCommand, Say
 
 Make = Callable[..., tuple[CodexOptions, FakeCodex]]
 posix_only = pytest.mark.skipif(os.name == "nt", reason="signals")

@@ -12,9 +12,9 @@ from typing import Any, Self
 
 import pytest
 
+from claude_transport.codex.testing.scenario import Ask, CallTool, ChangeFiles, Fail, Notify, Retry, RunCommand, Say, Think
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.testing import CodexReply, CodexRule, CodexScenario, FakeClaude, FakeCodex, Scenario, steps
-from claude_transport.testing.codex_scenario import Ask, CallTool, ChangeFiles, Fail, Notify, Retry, RunCommand, Say, Think
 
 RECORDINGS = Path(__file__).parent.parent / "recordings" / "codex"
 APP_SERVER = sorted(path.stem for path in RECORDINGS.glob("app_*.ndjson") if "socket" not in path.stem)

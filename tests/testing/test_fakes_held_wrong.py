@@ -13,6 +13,7 @@ import pytest
 import claude_transport as ct
 from claude_transport import testing
 from claude_transport.codex import CodexOptions, CodexSession
+from claude_transport.codex.testing import scenario as scenario_of_codex
 from claude_transport.testing import (
     CodexRule,
     CodexScenario,
@@ -22,7 +23,6 @@ from claude_transport.testing import (
     Scenario,
     ScriptedTurn,
     assistant,
-    codex_scenario,
     replies,
     result,
     steps,
@@ -96,7 +96,7 @@ async def test_a_turn_with_result_false_never_ends() -> None:
 
 
 async def test_a_turn_of_the_fake_codex_ends_by_itself() -> None:
-    with FakeCodex(CodexScenario.turns([[codex_scenario.Say("Hi.")], "next"])) as fake, anyio.fail_after(PATIENCE):
+    with FakeCodex(CodexScenario.turns([[scenario_of_codex.Say("Hi.")], "next"])) as fake, anyio.fail_after(PATIENCE):
         async with CodexSession(ct.SubprocessTransport(CodexOptions(codex_path=fake.path))) as session:
             texts = [(await (await session.send(prompt)).result()).text for prompt in ("one", "two")]
     assert texts == ["Hi.", "next"]
@@ -108,6 +108,7 @@ def test_the_result_that_ends_a_turn_is_the_step_without_fields() -> None:
 
 NO_TURN = "is not a ScriptedTurn, a list of steps, or a text"
 any_: Any = testing  # type checkers refuse these, too
+any_codex: Any = scenario_of_codex
 WRONG: list[tuple[Callable[[], object], str, str]] = [
     (lambda: any_.steps.Text("a", chunk=["a"]), "chunk", "Text has no field 'chunk'; did you mean 'chunks'?"),
     (lambda: any_.steps.Exit(exit_code=3), "exit_code", "Exit has no field 'exit_code'; did you mean 'code'?"),
@@ -155,9 +156,9 @@ WRONG: list[tuple[Callable[[], object], str, str]] = [
         "answers",
         "Scenario.answers[...]: Object contains unknown field `nevr`",
     ),
-    (lambda: any_.codex_scenario.Say("a", chunk=["a"]), "chunk", "Say has no field 'chunk'; did you mean 'chunks'?"),
+    (lambda: any_codex.Say("a", chunk=["a"]), "chunk", "Say has no field 'chunk'; did you mean 'chunks'?"),
     (
-        lambda: any_.codex_scenario.Notify("a", {}, True),
+        lambda: any_codex.Notify("a", {}, True),
         "bare",
         "Notify takes only method, params without a name; name the others: bare=",
     ),
@@ -200,12 +201,12 @@ SAME: list[tuple[object, object]] = [
     (steps.Result("a"), steps.Result(text="a")),
     (
         CodexScenario(otherwise="a", replies=["b"]),
-        CodexScenario(otherwise=(codex_scenario.Say("a"),), replies=((codex_scenario.Say("b"),),)),
+        CodexScenario(otherwise=(scenario_of_codex.Say("a"),), replies=((scenario_of_codex.Say("b"),),)),
     ),
-    (CodexRule(contains="x", steps="a"), CodexRule(contains="x", steps=(codex_scenario.Say("a"),))),
+    (CodexRule(contains="x", steps="a"), CodexRule(contains="x", steps=(scenario_of_codex.Say("a"),))),
     (CodexScenario.turns([[LINE]]), CodexScenario.turns([[steps.EmitRaw(LINE + b"\n")]])),
-    (codex_scenario.CallTool("add", {"a": 1}), codex_scenario.CallTool("add", arguments={"a": 1})),
-    (codex_scenario.Ask("some/question", {"a": 1}), codex_scenario.Ask("some/question", params={"a": 1})),
+    (scenario_of_codex.CallTool("add", {"a": 1}), scenario_of_codex.CallTool("add", arguments={"a": 1})),
+    (scenario_of_codex.Ask("some/question", {"a": 1}), scenario_of_codex.Ask("some/question", params={"a": 1})),
     (steps.ScriptedTurn, ScriptedTurn),
 ]
 

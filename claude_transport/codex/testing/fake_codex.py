@@ -1,6 +1,6 @@
 """`FakeCodex`: an executable that speaks the protocol of `codex app-server` and plays a scenario, faults included.
 
-The files and the journal are in `fake_program`. Scenarios are in `codex_scenario`, the program itself is in `fake_codex_process`.
+The files and the journal are in `fake_program`. Scenarios are in `scenario`, the program itself is in `fake_codex_process`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from claude_transport.codex.testing.scenario import CodexScenario
 from claude_transport.errors import ConfigurationError
-from claude_transport.testing.codex_scenario import CodexScenario
 from claude_transport.testing.fake_program import FakeCall, FakeProgram
 from claude_transport.testing.standing import Standing
 

@@ -10,7 +10,8 @@ def main() -> None:
         os.write(1, b"codex-cli 0.169.0\n")
         return
     # appended, not put first: other modules of that folder must not hide modules of the standard library
-    sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120 - pathlib costs 5 ms
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - pathlib costs 5 ms
+    sys.path += [here, f"{here}/../../testing"]  # the second one for the steps that it shares with the fake of claude
     from fake_codex_process.server import play_scenario  # type: ignore[import-not-found,unused-ignore] # pyright: ignore[reportMissingImports]
 
     play_scenario(directory, argv)
