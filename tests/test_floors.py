@@ -151,7 +151,6 @@ SINGLE_IMPORTERS: Mapping[str, str] = {
     "pool.aim": "How a ready session goes elsewhere; it changes with what the CLI keeps of a directory.",
     "codex.turns": "The turns of Codex in bytes; it changes with that protocol.",
     "completion.api_path": "The path that imports `anthropic`, which an attempt through a CLI never does.",
-    "protocol.tape_lines": "How lines of a host are matched, in each dialect; it changes with those, the tape with its format.",
     "streams.http": "One request of HTTP on a stream; it changes with HTTP, and `observing` with the events.",
     "testing.conformance.checks.connecting": "The clauses on one topic; the list of clauses imports each topic.",
     "testing.conformance.checks.endings": "The clauses on one topic; the list of clauses imports each topic.",

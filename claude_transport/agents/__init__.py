@@ -15,6 +15,6 @@ __getattr__, __dir__, __all__ = lazy_names(
         "agents.agent": "Agent AgentReason AskedCall Attempt CallPlan HeldOptions StartContext",
         "agents.registry": "agent_names find_agent",
         "launch.options": "AgentOptions",
-        "protocol.dialect": "TurnTracker",
+        "protocol.turn_tracker": "TurnTracker",
     },
 )

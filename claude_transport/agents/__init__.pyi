@@ -10,7 +10,7 @@ from claude_transport.agents.agent import StartContext as StartContext
 from claude_transport.agents.registry import agent_names as agent_names
 from claude_transport.agents.registry import find_agent as find_agent
 from claude_transport.launch.options import AgentOptions as AgentOptions
-from claude_transport.protocol.dialect import TurnTracker as TurnTracker
+from claude_transport.protocol.turn_tracker import TurnTracker as TurnTracker
 
 __all__ = [
     "Agent",

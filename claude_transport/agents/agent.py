@@ -1,6 +1,6 @@
 """`Agent`: what this library has to know of an agent, to run it, to follow it, and to ask it one question.
 
-Claude Code and Codex implement it, and so do plug-ins. Each part is loaded only when it is asked for.
+The built-in agents implement it, and so do plug-ins. Each part is loaded only when it is asked for.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from claude_transport.launch.launch import PlannedLaunch
 from claude_transport.launch.launcher import Launcher
 from claude_transport.launch.options import AgentOptions, ClaudeOptions, fields_of, is_given
 from claude_transport.launch.payloads import Delivery
-from claude_transport.protocol.dialect import TurnTracker
 from claude_transport.protocol.envelope import Message
+from claude_transport.protocol.tape_lines import ClaudeLines, TapeLines
+from claude_transport.protocol.turn_tracker import TurnTracker
 from claude_transport.transport import SessionTerms, TransportLike
 
 
@@ -147,11 +148,13 @@ class Agent(ABC):
     """
 
     name: ClassVar[str]
-    """The name that callers write, such as `claude-code` or `codex`."""
+    """The name that callers write, such as `claude-code`."""
     title: ClassVar[str]
     """The name in messages for people, such as `Claude Code`."""
     program: ClassVar[str]
     """The name of its executable, for messages."""
+    provider: ClassVar[str] = ""
+    """Who runs its models, as OpenTelemetry's conventions for generative AI name it, such as `anthropic`; empty if that is not known."""
     options_type: ClassVar[type[AgentOptions]]
     remedies: ClassVar[Mapping[type[BaseException], str]] = {}
     """What a user should do about an error of a call to this agent: a sentence for each class of errors."""
@@ -175,6 +178,10 @@ class Agent(ABC):
     def spans(self, tracer: Any, *, content: Any) -> Any:
         """Return what makes the OpenTelemetry spans of a session; None for an agent that speaks as Claude does."""
         return None
+
+    def tape_lines(self) -> TapeLines:
+        """Return what matches the lines of a live host with those of a tape, in a replay."""
+        return ClaudeLines()
 
     def lanes(self, scene: Any) -> Any:
         """Return what reads a tape for the inspector, into its `scene`; None for an agent that speaks as Claude does."""

@@ -19,7 +19,8 @@ from claude_transport.launch.payloads import Delivery, build_payloads, initializ
 from claude_transport.launch.settings import ReadSettings, naming_own_servers, permission_settings, settings_texts, with_settings_read
 from claude_transport.launch.validation import UUID
 from claude_transport.protocol.claude_turns import ClaudeTurns
-from claude_transport.protocol.dialect import Dialect, TurnTracker, dialect_of
+from claude_transport.protocol.line_shape import LineShape, shape_of
+from claude_transport.protocol.turn_tracker import TurnTracker
 from claude_transport.transport import PermissionSetting, SessionTerms
 
 
@@ -29,11 +30,12 @@ class ClaudeCode(Agent):
     name: ClassVar[str] = "claude-code"
     title: ClassVar[str] = "Claude Code"
     program: ClassVar[str] = "claude"
+    provider: ClassVar[str] = "anthropic"
     options_type: ClassVar[type[AgentOptions]] = ClaudeOptions
 
     def speaks(self, line: bytes) -> bool:
         """Return True for a message with a `type` of Claude."""
-        return dialect_of(line) is Dialect.CLAUDE
+        return shape_of(line) is LineShape.TYPED
 
     def follow_turns(self) -> TurnTracker:
         """Follow prompts, results and `idle`."""

@@ -9,14 +9,14 @@ from claude_transport.agents.agent import Agent
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch.options import AgentOptions
 from claude_transport.launch.plugins import distribution_of, failed_plugin, load_late, load_plugin, plugin_names
-from claude_transport.protocol.dialect import Dialect, dialect_of
+from claude_transport.protocol.line_shape import LineShape, shape_of
 
 _BUILT_IN: Final = {
     "claude-code": ("claude_transport.agents.claude_code", "ClaudeCode"),
     "codex": ("claude_transport.codex.agent", "Codex"),
 }
 
-_SPEAKERS: Final = {Dialect.CLAUDE: "claude-code", Dialect.CODEX: "codex"}
+_SPEAKERS: Final = {LineShape.TYPED: "claude-code", LineShape.EVENT: "codex", LineShape.RPC: "codex"}
 
 _UNDECIDED_LINES: Final = 16
 """Lines without a message after which a session counts as Claude's."""
@@ -71,13 +71,23 @@ class AgentFinder:
         return self.agent
 
 
+def agent_of(lines: Iterable[bytes]) -> Agent:
+    """Return the agent of a conversation from its lines, of both directions; Claude Code when they do not tell."""
+    return AgentFinder().look(lines)
+
+
+def provider_of(program: str) -> str:
+    """Return who runs the models of the agent with this program; empty when that is not known. Loads no agent."""
+    return next((agent.provider for agent in tuple(_loaded.values()) if agent.program == program), "")
+
+
 def _agent_of(line: bytes) -> Agent | None:
     """Return the agent that a line tells, or None. Plug-ins that are loaded come first, because they may know their lines better."""
     for name, agent in tuple(_loaded.items()):
         if name not in _BUILT_IN and agent.speaks(line):
             return agent
-    dialect = dialect_of(line)  # a line that tells nothing loads no agent
-    return None if dialect is None else find_agent(_SPEAKERS[dialect])
+    shape = shape_of(line)  # a line that tells nothing loads no agent
+    return None if shape is None else find_agent(_SPEAKERS[shape])
 
 
 def _load(name: str) -> Agent:

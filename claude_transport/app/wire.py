@@ -12,6 +12,7 @@ from typing import Final
 import anyio.to_thread
 import msgspec
 
+from claude_transport.agents.registry import agent_of
 from claude_transport.app.event_loop import run_interruptibly, run_on
 from claude_transport.app.failures import EXIT_FAILED, EXIT_OK, PROGRAM
 from claude_transport.app.standard_streams import write_out, write_remark
@@ -19,7 +20,6 @@ from claude_transport.app.terminal import json_for_terminals, one_line
 from claude_transport.errors import ConfigurationError
 from claude_transport.inspection.scene import plural
 from claude_transport.launch.discovery import ask_cli_version, find_cli
-from claude_transport.protocol.dialect import Dialect, find_dialect
 from claude_transport.protocol.tape import Tape, without_withdrawn
 from claude_transport.wire.check import WireCheck, WireFinding, find_cli_version
 from claude_transport.wire.documents import WireDirection, read_document, wire_range
@@ -147,8 +147,8 @@ def _read(name: str, direction: WireDirection) -> tuple[str | None, list[Line]]:
         version, lines = None, plain
         if not any(isinstance(row := _object(line), dict) and "type" in row for _, line in lines):
             raise ConfigurationError(f"{name} is neither a tape nor lines of JSON with a type", option="tape")
-    if find_dialect(line for _, line in lines) is Dialect.CODEX:
-        raise ConfigurationError(f"{name} is a conversation with codex; the schemas are those of claude", option="tape")
+    if (agent := agent_of(line for _, line in lines)).program != "claude":
+        raise ConfigurationError(f"{name} is a conversation with {agent.program}; the schemas are those of claude", option="tape")
     return version, lines
 
 

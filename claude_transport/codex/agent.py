@@ -26,12 +26,14 @@ from claude_transport.launch.launcher import Launcher
 from claude_transport.launch.options import AgentOptions
 from claude_transport.launch.payloads import Delivery
 from claude_transport.launch.supervisor import RemoteEnvironment
-from claude_transport.protocol.dialect import Dialect, TurnTracker, dialect_of
 from claude_transport.protocol.envelope import JSONTextError, encode_line, parse_json
+from claude_transport.protocol.line_shape import LineShape, shape_of
+from claude_transport.protocol.turn_tracker import TurnTracker
 from claude_transport.transport import SessionTerms
 
 if TYPE_CHECKING:
     from claude_transport.codex.metrics import CodexReader
+    from claude_transport.codex.tape_lines import CodexLines
 
 _THREADS: Final = frozenset({"thread/start", "thread/resume", "thread/fork"})
 _CANDIDATE: Final = re.compile(rb'"(?:thread/(?:start|resume|fork)|turn/start)"|\\u00|\\/')
@@ -43,6 +45,7 @@ class Codex(Agent):
     name: ClassVar[str] = "codex"
     title: ClassVar[str] = "Codex"
     program: ClassVar[str] = "codex"
+    provider: ClassVar[str] = "openai"
     options_type: ClassVar[type[AgentOptions]] = CodexOptions
     chooses_in: ClassVar[str] = ": choose in thread/start"
     remedies: ClassVar[Mapping[type[BaseException], str]] = {
@@ -53,7 +56,7 @@ class Codex(Agent):
 
     def speaks(self, line: bytes) -> bool:
         """Return True for a line of JSON-RPC, and for an event of `codex exec --json`."""
-        return dialect_of(line) is Dialect.CODEX
+        return shape_of(line) in (LineShape.RPC, LineShape.EVENT)
 
     def follow_turns(self) -> TurnTracker:
         """Follow the turns of all threads."""
@@ -70,6 +73,12 @@ class Codex(Agent):
         from claude_transport.codex.spans import CodexSpans  # it needs OpenTelemetry
 
         return CodexSpans(tracer, content=content)
+
+    def tape_lines(self) -> CodexLines:
+        """Match requests by their methods, and answers by their questions."""
+        from claude_transport.codex.tape_lines import CodexLines  # a replay is rare
+
+        return CodexLines()
 
     def lanes(self, scene: Any) -> Any:
         """Read the lanes of a tape."""

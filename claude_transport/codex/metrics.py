@@ -11,7 +11,6 @@ from claude_transport.codex.messages import decode_message
 from claude_transport.codex.prompts import CodexPrompts, without_codex_deltas
 from claude_transport.codex.watch import APIAnswered, CodexTurnEnd, ModelSpoke, TurnEnded
 from claude_transport.protocol.conversation import Settle
-from claude_transport.protocol.dialect import Dialect
 from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage, Usage
 
 _FOLLOWED: Final = frozenset(
@@ -39,7 +38,8 @@ class CodexReader:
 
     delta_kind: str = "item/agentMessage/delta"
     """What a piece of a message is counted as."""
-    dialect: Dialect = Dialect.CODEX
+    agent: str = "codex"
+    """The agent whose lines these are, as metrics name it."""
 
     def __init__(self) -> None:
         self.prompts: CodexPrompts = CodexPrompts()

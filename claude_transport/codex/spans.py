@@ -18,7 +18,6 @@ from claude_transport.codex.tool_calls import tool_call_of
 from claude_transport.codex.watch import PromptJoined, PromptRefused, RunningTurn, TurnBegan, TurnEnded
 from claude_transport.errors import JSONRPCError
 from claude_transport.protocol.blocks import ToolResultBlock, ToolUseBlock
-from claude_transport.protocol.dialect import Dialect
 from claude_transport.protocol.messages import APIMessage, AssistantMessage
 from claude_transport.wrappers import gen_ai
 from claude_transport.wrappers.spans import STATE, SessionSpans, SpanContent
@@ -29,7 +28,7 @@ _UNASKED: Final = "unasked-"
 class CodexSpans(SessionSpans):
     """Starts and ends the spans of a session of Codex. Several turns may run at once, one in each thread."""
 
-    agent: ClassVar[Dialect] = Dialect.CODEX
+    agent: ClassVar[str] = "codex"
 
     def __init__(self, tracer: Tracer, *, content: SpanContent | None = None) -> None:
         super().__init__(tracer, content=content)

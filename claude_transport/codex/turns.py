@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from claude_transport.protocol.dialect import TurnTracker
 from claude_transport.protocol.framing import LineBlock
+from claude_transport.protocol.turn_tracker import TurnTracker
 
 _BEGINNINGS: Final = (b'"turn/start"', b'"review/start"')
 """Requests of the client whose answer names a turn."""

@@ -31,7 +31,6 @@ from claude_transport.codex.messages import (
     TurnStarted,
     UnknownRequest,
 )
-from claude_transport.protocol.dialect import Dialect
 from claude_transport.protocol.envelope import ModelUsage, Usage
 from claude_transport.protocol.messages import ResultMessage
 
@@ -56,7 +55,7 @@ class CodexTurnEnd(ResultMessage, frozen=True, kw_only=True):
     `outcome` has the code that the error of `codex.errors` has. A cost is not known, and so 0.
     """
 
-    agent: ClassVar[Dialect] = Dialect.CODEX
+    agent: ClassVar[str] = "codex"
     """Whose turn it was."""
 
 

@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
-from claude_transport.protocol.dialect import TurnTracker
 from claude_transport.protocol.framing import LineBlock
+from claude_transport.protocol.turn_tracker import TurnTracker
 
 _STATE: Final = b'"session_state_changed"'
 _LIFE: Final = b'"command_lifecycle"'

@@ -37,13 +37,12 @@ import msgspec
 
 from claude_transport.errors import ConfigurationError, ConnectionLost, ProcessError, TruncatedStream
 from claude_transport.platform.winapi import make_private
-from claude_transport.protocol.dialect import Dialect, find_dialect
 from claude_transport.protocol.envelope import JSONTextError, encode_json, encode_line, parse_json
 from claude_transport.protocol.expectation import ExpectationFailed, describe_message, error_answered, registered_hooks
 from claude_transport.protocol.fragments import FragmentRedactor
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.protocol.tape_comparison import Comparison, check_match
-from claude_transport.protocol.tape_lines import IGNORED, ClaudeLines, CodexLines, Key, TapeLines
+from claude_transport.protocol.tape_lines import IGNORED, ClaudeLines, Key, TapeLines
 from claude_transport.text.secret_forms import find_home_users
 
 TAPE_VERSION = 1
@@ -403,7 +402,7 @@ _METHOD = re.compile(rb'\{(?:"id": ?("[^"\\]*"|-?\d+), ?)?"method": ?"([\w/]+)"(
 _ANSWER = re.compile(rb'\{"id": ?("[^"\\]*"|-?\d+), ?"result"')
 
 
-def _restore_codex(line: bytes) -> bytes:
+def _restore_rpc(line: bytes) -> bytes:
     answer = _ANSWER.match(line)
     if answer is not None:
         return b'{"id":%s,"result":{}}' % answer[1]
@@ -416,10 +415,10 @@ def _restore_codex(line: bytes) -> bytes:
 def restore_trimmed(line: bytes) -> bytes:
     """Make a small valid line in place of one that was cut: it has the same type, subtype and request id. No newline is added.
 
-    A line of Codex keeps its method, or the id of the request that it answers.
+    A line of JSON-RPC keeps its method, or the id of the request that it answers.
     """
     if _METHOD.match(line) or _ANSWER.match(line):
-        return _restore_codex(line)
+        return _restore_rpc(line)
     found = _KIND.match(line)
     if found is None:  # only a `result` does not begin with its type (docs/reference/protocol.md#key-order)
         return encode_json({"type": "result", **_RESULT})
@@ -438,9 +437,6 @@ _NOT_ON_THE_TAPE = -1.0
 _INITIALIZE: Final[Key] = ("control_request", "initialize")
 
 
-_LINES: Final[dict[Dialect, type[TapeLines]]] = {Dialect.CLAUDE: ClaudeLines, Dialect.CODEX: CodexLines}
-
-
 class _Step(msgspec.Struct):
     """A line that the host wrote on the tape."""
 
@@ -454,6 +450,8 @@ class _Step(msgspec.Struct):
 class Playback:
     """Plays a tape: the host's lines go in, and the records that may be played now come out. It has no clock and does no I/O.
 
+    `lines` matches the lines of both hosts, as those of Claude when it is None.
+
     `match` names what must be the same as on the tape, besides the kinds of the lines (see `tape_comparison.MATCHES`). `redactor` removes
     from live lines what it has removed from the tape, and `folder` is where the live program works.
 
@@ -462,7 +460,14 @@ class Playback:
     """
 
     def __init__(
-        self, tape: Tape, *, match: Iterable[str] = (), redactor: Redactor | None = None, folder: str = "", strict: bool = False
+        self,
+        tape: Tape,
+        *,
+        lines: TapeLines | None = None,
+        match: Iterable[str] = (),
+        redactor: Redactor | None = None,
+        folder: str = "",
+        strict: bool = False,
     ) -> None:
         self._match = check_match(match)
         self._started = read_start(tape)
@@ -473,7 +478,7 @@ class Playback:
         self._numbers = [number for number, _ in played]  # those of the tape, as `inspect` counts
         self._total = len(tape)
         self._position = 0
-        self._lines = _LINES[find_dialect(record.line for record in self._records if record.dir in ("in", "out"))]()
+        self._lines = ClaudeLines() if lines is None else lines
         self._steps = {step.index: step for step in _read_steps(self._records, self._lines)}
         self._unmet = list(self._steps.values())
         self._input_ended = False

@@ -1,7 +1,7 @@
-"""`TapeLines`: how the lines of a live host are matched with those of a recorded one, in each dialect. `tape.Playback` plays by it.
+"""`TapeLines`: how the lines of a live host are matched with those of a recorded one. `tape.Playback` plays by it.
 
 A live host writes the same requests as the recorded one, in its own words and with its own ids. Which words may differ depends on the
-dialect: `ClaudeLines` and `CodexLines` know.
+agent: `ClaudeLines` knows it for Claude, and `Agent.tape_lines()` for any.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ class TapeLines(ABC):
     def answer(self, key: Key, message: Any) -> bytes | None:
         """Return the answer to a line that is not on the tape and is answered all the same; None for every other line."""
 
-    def _rename(self, recorded: Any, live: Any) -> None:
+    def rename(self, recorded: Any, live: Any) -> None:
         """Replace the id `recorded` by `live` in later lines."""
         if isinstance(recorded, str) and isinstance(live, str) and recorded != live and len(recorded) >= _MIN_NAME:
             self._names[recorded.encode()] = live.encode()
 
-    def _renamed(self, line: bytes) -> bytes:
+    def renamed(self, line: bytes) -> bytes:
         if not any(old in line for old in self._names):
             return line
         return _STRING.sub(lambda match: b'"%s"' % self._names.get(match[1], match[1]), line)
@@ -110,7 +110,7 @@ class ClaudeLines(TapeLines):
         """Return what a line of a host is about, where that stands, and the value."""
         if key[0] == "user":
             body = message.get("message")
-            return "prompt", "message.content", _words(body.get("content") if isinstance(body, dict) else body)
+            return "prompt", "message.content", words_of(body.get("content") if isinstance(body, dict) else body)
         if key[0] == "control_request":
             return "options" if key[1] == "initialize" else "requests", "request", message.get("request")
         if key[0] == "control_response":
@@ -150,7 +150,7 @@ class ClaudeLines(TapeLines):
             identity = live.get("request_id")
             self._request_ids.setdefault(recorded.get("request_id"), deque()).append(identity)
         elif recorded.get("type") == "user":
-            self._rename(recorded.get("uuid"), live.get("uuid"))
+            self.rename(recorded.get("uuid"), live.get("uuid"))
 
     def answer(self, key: Key, message: Any) -> bytes | None:
         """Answer `initialize`: a host may send it to a tape whose host did not."""
@@ -163,7 +163,7 @@ class ClaudeLines(TapeLines):
         """Return a recorded line of the CLI with the live ids of requests and uuids of prompts."""
         if b"request_id" in line or None in self._request_ids:
             line = self._with_live_request_id(line)
-        return self._renamed(line)
+        return self.renamed(line)
 
     def _with_live_request_id(self, line: bytes) -> bytes:
         """Replace the recorded request id in the answer to a request of the host by the live one."""
@@ -193,118 +193,8 @@ class ClaudeLines(TapeLines):
         return re.sub(pattern, lambda match: match[1] + quoted, line, count=1)
 
 
-class CodexLines(TapeLines):
-    """Lines of `codex app-server`: the method of a request, and the question that an answer belongs to must match."""
-
-    agent = "codex"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._questions: set[str] = set()  # asked on the tape and not resolved yet
-        self._request_ids: dict[str, deque[Any]] = {}  # recorded id, as JSON -> live ids
-
-    def read(self, line: bytes) -> tuple[Key, Any]:
-        """Return the key and the message of a line of a host. Codex answers nothing to a line that is no object: it is ignored."""
-        try:
-            message, _ = parse_json(line)
-        except JSONTextError:
-            return IGNORED, line.decode("utf-8", "replace")
-        if not isinstance(message, dict):
-            return IGNORED, message
-        method = message.get("method")
-        if isinstance(method, str):
-            # a notification of the host changes nothing that comes back
-            return (("request", method) if "id" in message else IGNORED), message
-        if "id" in message and ("result" in message or "error" in message):
-            return ("answer", _as_json(message["id"])), message
-        return IGNORED, message
-
-    def aspect(self, key: Key, message: Any) -> tuple[str, str, Any]:
-        """Return what a line of a host is about, where that stands, and the value."""
-        if key[0] == "answer":
-            return "answers", "result", message.get("result", message.get("error"))
-        if key[0] != "request":
-            return "", "", None
-        params = message.get("params")
-        if key[1] == "turn/start" and isinstance(params, dict):
-            return "prompt", "params.input", _words(params.get("input"))
-        return "options" if key[1] in ("initialize", "thread/start", "thread/resume") else "requests", "params", params
-
-    def answered_by(self, step: Any, line: bytes) -> bool:
-        """Return False: requests of Codex change the thread, and stay in their order."""
-        return False
-
-    def recorded(self, line: bytes) -> None:
-        """Note a question of Codex, and that one needs no answer any more."""
-        if b'"serverRequest/resolved"' not in line and not (b'"id"' in line and b'"method"' in line):
-            return
-        _, message = self.read(line)
-        if not isinstance(message, dict):
-            return
-        params = message.get("params")
-        if message.get("method") == "serverRequest/resolved" and isinstance(params, dict):
-            self._questions.discard(_as_json(params.get("requestId")))
-        elif isinstance(message.get("method"), str) and "id" in message:
-            self._questions.add(_as_json(message["id"]))
-
-    def is_needed(self, key: Key) -> bool:
-        """Return whether Codex reacts to a line of this kind: it ignores an answer that nothing waits for."""
-        return key != IGNORED and (key[0] != "answer" or key[1] in self._questions)
-
-    def learn(self, recorded: Any, live: Any) -> None:
-        """Note the live id of a request, and of a thread that is resumed."""
-        if not isinstance(recorded, dict) or not isinstance(live, dict) or "method" not in recorded:
-            return
-        self._request_ids.setdefault(_as_json(recorded.get("id")), deque()).append(live.get("id"))
-        if recorded["method"] == "thread/resume":
-            self._rename(_thread_in(recorded), _thread_in(live))
-
-    def answer(self, key: Key, message: Any) -> bytes | None:
-        """Answer `initialize`: a host may send it to a tape whose host did not."""
-        if key != ("request", "initialize"):
-            return None
-        return encode_json(
-            {"id": message.get("id"), "result": {"userAgent": "tape", "codexHome": "", "platformFamily": "", "platformOs": ""}}
-        )
-
-    def relive(self, line: bytes) -> bytes:
-        """Return a recorded line of Codex with the live ids of requests and of a resumed thread."""
-        if b'"id"' in line and (b'"result"' in line or b'"error"' in line):
-            line = self._with_live_request_id(line)
-        return self._renamed(line)
-
-    def _with_live_request_id(self, line: bytes) -> bytes:
-        """Replace the recorded id in the answer to a request of the host by the live one."""
-        try:
-            message = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            return line
-        if "method" in message or "id" not in message:
-            return line
-        old = bytes(message["id"]).decode()
-        waiting = self._request_ids.get(old)
-        if not waiting:
-            return line
-        new = waiting.popleft() if len(waiting) > 1 else waiting[0]
-        if _as_json(new) == old:
-            return line
-        return msgspec.json.encode({**message, "id": new})
-
-
-def _words(content: Any) -> Any:
+def words_of(content: Any) -> Any:
     """Return the text of a content that is a single text, however it is written."""
     if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict) and content[0].get("type") == "text":
         return content[0].get("text")
     return content
-
-
-def _thread_in(message: dict[str, Any]) -> Any:
-    params = message.get("params")
-    return params.get("threadId") if isinstance(params, dict) else None
-
-
-def _as_json(value: Any) -> str:
-    try:
-        return msgspec.json.encode(value).decode()
-    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
-        return ""

@@ -7,8 +7,8 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any, Final
 
+from claude_transport.agents.registry import agent_of
 from claude_transport.errors import ConfigurationError
-from claude_transport.protocol.dialect import Dialect, find_dialect
 from claude_transport.protocol.envelope import JSONTextError, parse_json
 from claude_transport.protocol.tape import CLOSED, OUTPUT_ENDED, Tape, read_exit_note, without_withdrawn
 
@@ -65,10 +65,11 @@ def script_of_tape(tape: Tape, *, name: str) -> str:
     """Return the Python source of a test that has the conversation of `tape`, whose file is called `name`.
 
     The test runs under anyio's pytest plugin. It has prompts, control requests, questions with their answers, and messages. What Claude
-    says about itself at the start is left out. Raises `ConfigurationError` for a tape of Codex, and for one without a prompt.
+    says about itself at the start is left out. Raises `ConfigurationError` for a tape of another agent, and for one without a prompt.
     """
-    if find_dialect(record.line for record in tape if record.dir in ("in", "out")) is Dialect.CODEX:
-        raise ConfigurationError(f"{name} is a tape of Codex; a script plays lines of claude only", option="tape")
+    agent = agent_of(record.line for record in tape if record.dir in ("in", "out"))
+    if agent.program != "claude":
+        raise ConfigurationError(f"{name} is a tape of {agent.title}; a script plays lines of claude only", option="tape")
     writer = _ScriptWriter()
     for record in without_withdrawn(tape):
         if record.dir == "note" and record.line in (OUTPUT_ENDED, CLOSED):

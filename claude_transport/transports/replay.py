@@ -15,6 +15,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
+from claude_transport.agents.registry import agent_of
 from claude_transport.errors import Busy, ConfigurationError, InputClosed, NotConnected, TransportClosed
 from claude_transport.protocol.codec import LineDecoder
 from claude_transport.protocol.expectation import ExpectationFailed
@@ -68,6 +69,7 @@ class ReplayTransport(Transport):
         self._tape = tape if isinstance(tape, Tape) else Tape.read(tape)
         self._playback = Playback(
             self._tape,
+            lines=agent_of(record.line for record in self._tape if record.dir in ("in", "out")).tape_lines(),
             match=match,
             redactor=redactor_knowing([os.environ]),
             folder=os.getcwd(),  # noqa: PTH109

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from claude_transport.agents.registry import provider_of
 from claude_transport.errors import ClaudeTransportError
-from claude_transport.protocol.dialect import Dialect
 from claude_transport.protocol.messages import ResultMessage
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.text.printable import redacted_head
@@ -30,12 +30,6 @@ def model_label(name: str) -> str:
 
 Attributes = dict[str, str | bool | int | float | tuple[str, ...]]
 
-# `gen_ai.system` was the name of `gen_ai.provider.name` until 1.36; many dashboards still use it
-_PROVIDERS: Final[dict[Dialect, Attributes]] = {
-    Dialect.CLAUDE: {"gen_ai.provider.name": "anthropic", "gen_ai.system": "anthropic"},
-    Dialect.CODEX: {"gen_ai.provider.name": "openai", "gen_ai.system": "openai"},
-}
-
 _MAX_VALUE = 200
 """The most characters of a name that the peer chooses. Real names are far shorter."""
 
@@ -45,9 +39,15 @@ def limited(value: str) -> str:
     return redacted_head(value, _redact, at_most=2 * _MAX_VALUE)[:_MAX_VALUE].encode("utf-8", "replace").decode("utf-8")
 
 
-def of_turn(*, session_id: str | None, model: str | None, agent: Dialect = Dialect.CLAUDE) -> Attributes:
+def _of_provider(agent: str) -> Attributes:
+    """Return who runs the models of this agent. `gen_ai.system` was the name until 1.36; many dashboards still use it."""
+    provider = provider_of(agent)
+    return {"gen_ai.provider.name": provider, "gen_ai.system": provider} if provider else {}
+
+
+def of_turn(*, session_id: str | None, model: str | None, agent: str = "claude") -> Attributes:
     """Return what is known about a turn at its beginning."""
-    attributes: Attributes = {**_PROVIDERS[agent], "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": agent.value}
+    attributes: Attributes = {**_of_provider(agent), "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": agent}
     if session_id:
         attributes["gen_ai.conversation.id"] = limited(session_id)
     if model:
@@ -88,8 +88,8 @@ def of_tool(*, name: str, call_id: str, session_id: str | None) -> Attributes:
 
 def measured(result: ResultMessage) -> Attributes:
     """Return the attributes of a duration. They have few values, so that many sessions make few time series."""
-    agent = getattr(result, "agent", Dialect.CLAUDE)
-    attributes: Attributes = {**_PROVIDERS[agent], "gen_ai.operation.name": "invoke_agent"}
+    agent = getattr(result, "agent", "claude")
+    attributes: Attributes = {**_of_provider(agent), "gen_ai.operation.name": "invoke_agent"}
     models = list(result.model_usage_since_last_result or result.model_usage)
     if len(models) == 1:
         attributes["gen_ai.request.model"] = model_label(models[0])
@@ -98,9 +98,9 @@ def measured(result: ResultMessage) -> Attributes:
     return attributes
 
 
-def measured_loss(code: str, *, agent: Dialect) -> Attributes:
+def measured_loss(code: str, *, agent: str) -> Attributes:
     """Return the attributes of the duration of a prompt that was lost; `code` says why."""
-    return {**_PROVIDERS[agent], "gen_ai.operation.name": "invoke_agent", "error.type": code}
+    return {**_of_provider(agent), "gen_ai.operation.name": "invoke_agent", "error.type": code}
 
 
 def error_type(error: BaseException) -> str:

@@ -23,7 +23,6 @@ from claude_transport.errors import ConfigurationError, ConnectionLost, ProcessE
 from claude_transport.loggers import logger_for
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.conversation import Settle
-from claude_transport.protocol.dialect import Dialect
 from claude_transport.protocol.envelope import DecodeFailure, Message, ModelUsage, OversizedMessage, Usage
 from claude_transport.protocol.messages import APIMessage, AssistantMessage, ResultMessage, StreamEvent
 from claude_transport.transport import TransportLike
@@ -68,7 +67,7 @@ _MAX_MODELS = 100
 OnResult: TypeAlias = Callable[[float, ResultMessage], None]
 """Called with the seconds since a prompt was written, and with its result: a `ResultMessage`, whatever the agent is."""
 
-OnLost: TypeAlias = Callable[[float, str, Dialect], None]
+OnLost: TypeAlias = Callable[[float, str, str], None]
 """Called with the seconds since a lost prompt was written, the code that says why it was lost, and the agent that it was for."""
 
 
@@ -212,7 +211,7 @@ class Metrics:
         self._lost: dict[str, int] = {}
         self._in_flight: set[str] = set()  # prompts whose write has not returned
         self._lost_in_flight: dict[str, tuple[float, str]] = {}  # those of them that are lost if they were written
-        self._lost_listeners: _Listeners[float, str, Dialect] = _Listeners()
+        self._lost_listeners: _Listeners[float, str, str] = _Listeners()
 
     @property
     def is_running(self) -> bool:
@@ -397,7 +396,7 @@ class Metrics:
 
     def _lose(self, seconds: float, code: str) -> None:
         label = _count_code(self._lost, code)
-        self._lost_listeners.tell(seconds, label, Dialect.CLAUDE if self._other is None else self._other.dialect)
+        self._lost_listeners.tell(seconds, label, "claude" if self._other is None else self._other.agent)
 
     @property
     def _prompts_of(self) -> PromptFollower:
@@ -495,7 +494,7 @@ class MetricsRegistry:
         self._paused: dict[int, MetricsSnapshot] = {}  # sessions whose transport is closed and whose counts may go on
         self._over = MetricsSnapshot(sessions=0)  # sessions whose counts are gone
         self._listeners: _Listeners[float, ResultMessage] = _Listeners()
-        self._lost_listeners: _Listeners[float, str, Dialect] = _Listeners()
+        self._lost_listeners: _Listeners[float, str, str] = _Listeners()
         # Another thread may read the sum and must not see a session in neither place. Reentrant, because the garbage collector may
         # retire a session at any moment.
         self._lock = RLock()

@@ -16,7 +16,6 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_
 
 from claude_transport.protocol.blocks import ToolResultBlock, ToolUseBlock
 from claude_transport.protocol.conversation import Settle, TurnState
-from claude_transport.protocol.dialect import Dialect
 from claude_transport.protocol.envelope import Message, to_wire
 from claude_transport.protocol.messages import AssistantMessage, InitMessage, ResultMessage, UserMessage
 from claude_transport.protocol.redaction import Redactor
@@ -50,7 +49,7 @@ class _OpenToolCall(msgspec.Struct):
 class SessionSpans:
     """Starts and ends spans as `TracingTransport` reports prompts and messages, in order. Without `content`, spans contain no texts."""
 
-    agent: ClassVar[Dialect] = Dialect.CLAUDE
+    agent: ClassVar[str] = "claude"
 
     def __init__(self, tracer: Tracer, *, content: SpanContent | None = None) -> None:
         self._tracer = tracer

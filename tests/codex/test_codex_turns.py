@@ -11,10 +11,12 @@ from codex_recordings import NAMES, entries_of, object_on
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from claude_transport.agents.registry import agent_of
 from claude_transport.codex.turns import CodexTurns
 from claude_transport.protocol.claude_turns import ClaudeTurns
-from claude_transport.protocol.dialect import Dialect, TurnTracker, dialect_of, find_dialect
 from claude_transport.protocol.framing import LineBlock, OversizedLine
+from claude_transport.protocol.line_shape import LineShape, shape_of
+from claude_transport.protocol.turn_tracker import TurnTracker
 
 SPOKEN = tuple(name for name in NAMES if name.startswith("app_") and any(entry["dir"] == "in" for entry in entries_of(name)))
 """The recordings in which a host speaks with the app server."""
@@ -302,22 +304,22 @@ def test_what_was_forgotten_is_interrupted_again_once_codex_would_take_it() -> N
 
 @pytest.mark.parametrize("name", SPOKEN)
 def test_every_line_of_a_recorded_app_server_tells_that_it_is_codex(name: str) -> None:
-    assert find_dialect([line for _, line in ways_of(name)]) is Dialect.CODEX
-    told_by = {dialect_of(line) for _, line in ways_of(name)}
-    assert Dialect.CODEX in told_by
-    assert Dialect.CLAUDE not in told_by
+    assert agent_of([line for _, line in ways_of(name)]).name == "codex"
+    told_by = {shape_of(line) for _, line in ways_of(name)}
+    assert told_by & {LineShape.RPC, LineShape.EVENT}
+    assert LineShape.TYPED not in told_by
 
 
 @pytest.mark.parametrize(
-    ("line", "dialect"),
+    ("line", "shape"),
     [
-        (b'{"type":"user","message":{}}', Dialect.CLAUDE),
-        (b'{"type":"control_request","request":{"subtype":"mcp_message","message":{"method":"x","id":1}}}', Dialect.CLAUDE),
-        (b'{"id":0,"method":"initialize","params":{"type":"user"}}', Dialect.CODEX),
-        (b'{"jsonrpc":"2.0","method":"initialized"}', Dialect.CODEX),
-        (b'{"id":1,"result":null}', Dialect.CODEX),
-        (b'{"error":{},"id":1}', Dialect.CODEX),
-        (b'{"type":"thread.started","thread_id":"t"}', Dialect.CODEX),
+        (b'{"type":"user","message":{}}', LineShape.TYPED),
+        (b'{"type":"control_request","request":{"subtype":"mcp_message","message":{"method":"x","id":1}}}', LineShape.TYPED),
+        (b'{"id":0,"method":"initialize","params":{"type":"user"}}', LineShape.RPC),
+        (b'{"jsonrpc":"2.0","method":"initialized"}', LineShape.RPC),
+        (b'{"id":1,"result":null}', LineShape.RPC),
+        (b'{"error":{},"id":1}', LineShape.RPC),
+        (b'{"type":"thread.started","thread_id":"t"}', LineShape.EVENT),
         (b'{"id":1}', None),
         (b"{}", None),
         (b"[]", None),
@@ -330,12 +332,12 @@ def test_every_line_of_a_recorded_app_server_tells_that_it_is_codex(name: str) -
         (b'{"method":"' + b"x" * 2**21 + b'"}', None),
     ],
 )
-def test_the_dialect_of_a_line(line: bytes, dialect: Dialect | None) -> None:
-    assert dialect_of(line) is dialect
+def test_the_shape_of_a_line(line: bytes, shape: LineShape | None) -> None:
+    assert shape_of(line) is shape
 
 
 def test_lines_without_a_message_do_not_decide_and_many_of_them_mean_claude() -> None:
     codex = b'{"method":"initialized"}'
-    assert find_dialect([b"", b"noise", codex]) is Dialect.CODEX
-    assert find_dialect([*[b"noise"] * 16, codex]) is Dialect.CLAUDE
-    assert find_dialect([]) is Dialect.CLAUDE
+    assert agent_of([b"", b"noise", codex]).name == "codex"
+    assert agent_of([*[b"noise"] * 16, codex]).name == "claude-code"
+    assert agent_of([]).name == "claude-code"

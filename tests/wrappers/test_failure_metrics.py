@@ -23,7 +23,6 @@ from claude_transport.errors import (
     ProcessError,
     TransportClosed,
 )
-from claude_transport.protocol.dialect import Dialect
 from claude_transport.testing import FakeClaude, Scenario, steps
 from claude_transport.transport import TransportInfo
 from claude_transport.transports.mock import MockTransport
@@ -404,7 +403,7 @@ def test_listeners_hear_of_each_lost_prompt_and_of_the_agent_that_lost_it() -> N
         metrics.ended(ValueError("an error of another library"))
         metrics.ended(ConnectionLost("again"))
         assert metrics.snapshot().failures == {"ValueError": 1}
-    assert heard == [(2.5,), (2.5, "ValueError", Dialect.CLAUDE), (2.5,), (2.5, "ValueError", Dialect.CODEX)]
+    assert heard == [(2.5,), (2.5, "ValueError", "claude"), (2.5,), (2.5, "ValueError", "codex")]
 
 
 CODEX_PROMPT = json.dumps(
