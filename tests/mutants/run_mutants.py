@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import coverage
+import pytest
 from mutations import Mutant, mutants_of
 
 HERE = Path(__file__).parent
@@ -32,6 +33,7 @@ ROOT = HERE.parent.parent
 ROOMS: dict[str, dict[str, list[str]]] = tomllib.loads((HERE / "rooms.toml").read_text("utf-8"))
 KNOWN: dict[str, str] = tomllib.loads((HERE / "known.toml").read_text("utf-8"))["known"]
 MOST_TESTS = 40  # test functions of the first look
+WITHOUT_A_FAILURE = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 STAMPS = itertools.count(10**9)  # times of change of mutants: Python tells by the second and the size whether it must compile a file anew
 
 
@@ -179,15 +181,33 @@ def run_one(room: Room, mutant: Mutant, copy: Path, *, measured_in: Path, narrow
     os.utime(target, (stamp := next(STAMPS), stamp))
     try:
         near = room.tests_of(mutant, measured_in)
-        everything = [*room.tests, *(word for name in room.failed for word in ("--deselect", name))]
-        for tests in filter(None, [near] if narrow and near else [near, everything]):
+        for tests in filter(None, [near] if narrow and near else [near, room.tests]):
             usual = sum(seconds for name, seconds in room.seconds.items() if name.startswith(tuple(tests)))
-            code = run_tests(copy, ["pytest", "-x", *tests], seconds=min(30 + 4 * usual, deadline - time.monotonic()))
-            if code != 0:
-                return "time" if code < 0 else "failed" if code == 1 else f"pytest ended with {code}"
+            verdict = verdict_of(copy, tests, without=room.failed, seconds=min(30 + 4 * usual, deadline - time.monotonic()))
+            if verdict is not None:
+                return verdict
         return None
     finally:
         target.write_bytes(source)
+
+
+def verdict_of(copy: Path, tests: list[str], *, without: list[str], seconds: float) -> str | None:
+    """Run tests in a copy. Return how they noticed its mutant; None when they did not.
+
+    Pytest ends with 4 when a test that was named is not found: the mutant broke the import of its file, or the name is no test any more.
+    The first is noticed. After the second nothing has run, so the files of the tests run. That no test was chosen (5) is not noticed.
+    """
+    options = [word for name in without for word in ("--deselect", name)]
+    code = run_tests(copy, ["pytest", "-x", *tests, *options], seconds=seconds)
+    if code == pytest.ExitCode.USAGE_ERROR:
+        files = list(dict.fromkeys(name.partition("::")[0] for name in tests))
+        if run_tests(copy, ["pytest", "--collect-only", *files], seconds=seconds) not in WITHOUT_A_FAILURE:
+            return "import"
+        print(f"  not all of these are tests, so their files run: {' '.join(tests)}", flush=True)
+        code = run_tests(copy, ["pytest", "-x", *files, *options], seconds=seconds)
+    if code in WITHOUT_A_FAILURE:
+        return None
+    return "time" if code < 0 else "failed" if code == pytest.ExitCode.TESTS_FAILED else f"pytest ended with {code}"
 
 
 def run_tests(copy: Path, command: list[str], *, seconds: float, notes: Path | None = None) -> int:

@@ -6,8 +6,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import run_mutants
 from mutations import mutants_of
-from run_mutants import files_of
+from run_mutants import files_of, verdict_of
 
 ROOT = Path(__file__).parent.parent.parent
 ROOMS = tomllib.loads((Path(__file__).parent / "rooms.toml").read_text("utf-8"))
@@ -68,6 +69,42 @@ def test_a_mutant_changes_its_text_and_nothing_else(tmp_path: Path) -> None:
     assert bound.applied(source.encode()).decode() == 'TEXT = "äöü"; MOST = 10**9\nprint(TEXT)\n'
     assert statement.applied(source.encode()).decode() == 'TEXT = "äöü"; MOST = 5\npass\n'
     assert statement.key == "module.py | statement | print(TEXT) -> pass"
+
+
+ENDS = [  # how each run of pytest ends, what it ran, and whether that is noticed
+    ([0], "named", None),
+    ([1], "named", "failed"),
+    ([-1], "named", "time"),
+    ([3], "named", "pytest ended with 3"),
+    ([5], "named", None),
+    ([4, 2], "collected", "import"),
+    ([4, 4], "collected", "import"),
+    ([4, 0, 0], "files", None),
+    ([4, 5, 5], "files", None),
+    ([4, 0, 1], "files", "failed"),
+]
+
+
+@pytest.mark.parametrize(("codes", "last", "verdict"), ENDS)
+def test_a_missing_test_is_not_taken_for_one_that_noticed(
+    codes: list[int], last: str, verdict: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ran: list[list[str]] = []
+
+    def run_tests(copy: Path, command: list[str], *, seconds: float) -> int:
+        assert (copy, seconds) == (tmp_path, 7.0)
+        ran.append(command)
+        return codes[len(ran) - 1]
+
+    monkeypatch.setattr(run_mutants, "run_tests", run_tests)
+    assert verdict_of(tmp_path, ["test_a.py::test_1", "test_a.py::test_2"], without=["test_a.py::test_3"], seconds=7.0) == verdict
+    commands = {
+        "named": ["pytest", "-x", "test_a.py::test_1", "test_a.py::test_2", "--deselect", "test_a.py::test_3"],
+        "collected": ["pytest", "--collect-only", "test_a.py"],
+        "files": ["pytest", "-x", "test_a.py", "--deselect", "test_a.py::test_3"],
+    }
+    assert ran == [*commands.values()][: len(codes)]
+    assert ran[-1] == commands[last]
 
 
 @pytest.mark.parametrize("name", ROOMS)
