@@ -32,6 +32,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 ROOMS: dict[str, dict[str, list[str]]] = tomllib.loads((HERE / "rooms.toml").read_text("utf-8"))
 KNOWN: dict[str, str] = tomllib.loads((HERE / "known.toml").read_text("utf-8"))["known"]
+OF_EVERY_ROOM = ["tests/test_sizes_of_bounds.py"]
 MOST_TESTS = 40  # test functions of the first look
 WITHOUT_A_FAILURE = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 STAMPS = itertools.count(10**9)  # times of change of mutants: Python tells by the second and the size whether it must compile a file anew
@@ -49,13 +50,16 @@ class Room:
     lines: coverage.CoverageData = field(default_factory=lambda: coverage.CoverageData(no_disk=True))
 
     def tests_of(self, mutant: Mutant, measured_in: Path) -> list[str]:
-        """Return the tests that run the line of a mutant, those of its file first; when it was not measured, files named like its own."""
+        """Return the tests that run the line of a mutant, those of its file first.
+
+        When it was not measured, as a constant of a module is not, these are the files named like its own, and those of every room.
+        """
         by_line = self.lines.contexts_by_lineno(str(measured_in / mutant.path))
         run = range(mutant.line, mutant.line + mutant.before.count("\n") + 1)
         names = {name for line in run for name in by_line.get(line, ()) if name} - set(self.failed)
         stem = Path(mutant.path).stem
         ranked = sorted(names, key=lambda name: (stem not in name, self.seconds.get(name, 0), name))
-        return ranked[:MOST_TESTS] or [path for path in self.tests if stem in path]
+        return ranked[:MOST_TESTS] or [path for path in self.tests if stem in path or path in OF_EVERY_ROOM]
 
 
 def main() -> int:
@@ -116,7 +120,8 @@ def room_of(name: str, wanted: list[str], *, is_narrow: bool) -> Room:
     folders = [ROOT / each for each in ROOMS[name]["tests"]]
     tests = [path for folder in folders for path in ([folder] if folder.is_file() else sorted(folder.rglob("test_*.py")))]
     importing = [path for path in tests if is_narrow and any(f"{each} " in path.read_text("utf-8") for each in modules)]
-    return Room(name, files, [str(path.relative_to(ROOT)) for path in importing or tests])
+    chosen = [str(path.relative_to(ROOT)) for path in importing or tests]
+    return Room(name, files, list(dict.fromkeys([*OF_EVERY_ROOM, *chosen])))
 
 
 def copy_of(folder: Path) -> Path:
