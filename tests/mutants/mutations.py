@@ -79,6 +79,8 @@ def _changes_of_statement(node: ast.AST) -> Iterator[Change]:
             node.body = []
         case ast.If() | ast.While():
             yield node.test, node.test, "condition", "(not ({}))"
+        case ast.ExceptHandler(body=[ast.Return(value=ast.Constant(value=False)) as only]):
+            yield only, only, "except", "return True"  # without it None would be returned, which is as false
         case ast.ExceptHandler(body=body) if not _is_silent(body):
             yield body[0], body[-1], "except", "pass"
         case ast.Try(finalbody=[first, *_] as body) if not _is_silent(body):

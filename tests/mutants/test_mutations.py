@@ -48,6 +48,12 @@ MADE = [
 ]
 
 
+def test_a_handler_that_returns_false_returns_true_instead(tmp_path: Path) -> None:
+    (tmp_path / "module.py").write_text("def f(x):\n    try:\n        return x.y\n    except OSError:\n        return False\n", "utf-8")
+    (only,) = mutants_of(tmp_path, "module.py")
+    assert (only.kind, only.before, only.after) == ("except", "return False", "return True")
+
+
 def test_each_kind_of_mistake_is_made_where_it_can_be(tmp_path: Path) -> None:
     (tmp_path / "module.py").write_text(SOURCE, "utf-8")
     made = {(each.kind, each.before, each.after) for each in mutants_of(tmp_path, "module.py")}

@@ -81,6 +81,13 @@ async def test_raw_lines_come_undecoded_from_read_lines() -> None:
     assert (mock.info.kind, mock.info.bytes_read, mock.info.bytes_written) == ("MockTransport", len('{"raw": 1}\nnoise\n'), 0)
 
 
+async def test_responses_come_undecoded_without_their_newlines_and_are_counted_with_them() -> None:
+    async with ct.MockTransport([{"type": "system"}, b'{"type":"result"}\n']) as mock:
+        lines = [batch async for batch in mock.read_lines()]
+        assert lines == [(b'{"type":"system"}',), (b'{"type":"result"}',)]
+        assert mock.info.bytes_read == sum(len(line) + 1 for (line,) in lines)
+
+
 async def test_what_is_written_is_recorded_decoded_and_in_order() -> None:
     async with ct.MockTransport() as mock:
         await mock.write('{"n":1}\n{"n":2}')
@@ -318,3 +325,203 @@ async def test_the_official_client_talks_to_it_until_nothing_is_left_to_say() ->
                     results.append(message.result)
                     await client.query("and then?")
     assert results == ["one", "two"]
+
+
+# --------------------------------------------------------------------------------------------------- what a failed test is told
+
+
+def hook(callback_id: str, tool: str | None = "Bash") -> dict[str, Any]:
+    payload = {"hook_event_name": "PreToolUse"} if tool is None else {"hook_event_name": "PreToolUse", "tool_name": tool}
+    body = {"subtype": "hook_callback", "callback_id": callback_id, "input": payload, "tool_use_id": "t1"}
+    return {"type": "control_request", "request_id": "hook-1", "request": body}
+
+
+def registering(*matchers: tuple[str | None, str], event: str = "PreToolUse") -> str:
+    hooks = {event: [{"matcher": matcher, "hookCallbackIds": [callback_id]} for matcher, callback_id in matchers]}
+    return json.dumps({"type": "control_request", "request_id": "init-1", "request": {"subtype": "initialize", "hooks": hooks}})
+
+
+async def test_it_says_at_each_moment_where_it_stands_and_what_is_left() -> None:
+    mock = ct.MockTransport([assistant("one"), PERMISSION, result("one"), b'{"type":"result","result":"two"}'])
+
+    def standing() -> tuple[str, str, str]:
+        left = mock.leftover()
+        assert left is None or (left.step, str(left)) == (left.step, f"{left.step}: expected {left.expected}, got {left.actual}")
+        return mock.whereabouts, mock.received_last[:25], "" if left is None else f"{left.expected[:53]} | {left.actual}"
+
+    unread = "the host to read this: assistant {'type': 'assistant'"
+    assert standing() == ("response 1 of 4: not connected", "", f"{unread} | a mock that was never connected")
+    await mock.connect()
+    assert standing() == ("response 1 of 4: waiting for a reader", "", f"{unread} | nothing more")
+    await mock.write(INITIALIZE)
+    last = "control_request initialize"[:25]
+    prompt = "one more prompt, which this answers: assistant {'type"
+    assert standing() == ("response 1 of 4: waiting for a prompt", last, f"{prompt} | nothing more")
+    lines = mock.read_messages()
+    assert (await anext(lines))["type"] == "control_response"
+    await mock.write(user("1"))
+    assert standing() == ("response 1 of 4: waiting for a reader", "user {'type': 'user', 'me", f"{unread} | nothing more")
+    assert [(await anext(lines))["type"] for _ in range(2)] == ["assistant", "control_request"]
+    assert mock.whereabouts == "response 3 of 4: waiting for the answer to ask-1"
+    await mock.write(ANSWER)
+    assert (await anext(lines))["result"] == "one"
+    left = mock.leftover()
+    assert left is not None
+    assert left.expected == "one more prompt, which this answers: result 'two'"
+    with pytest.raises(ct.testing.ExpectationFailed, match=r"^response 4 of 4: expected one more prompt"):
+        mock.assert_exhausted()
+    await mock.write(user("2"))
+    assert (await anext(lines))["result"] == "two"
+    assert standing()[::2] == ("response 4 of 4: everything was played; waiting for the end of the input", "")
+    mock.assert_exhausted()
+    await mock.end_input()
+    assert standing()[::2] == ("response 4 of 4: everything was played", "")
+    assert (mock.failure, mock.is_closed) == (None, False)
+    await mock.close()
+    assert mock.is_closed
+
+
+async def test_a_strict_mock_fails_writer_and_reader_for_a_prompt_without_responses() -> None:
+    async with ct.MockTransport([assistant("one"), result("one"), assistant("two")], strict=True) as mock:
+        for text in ("1", "2"):  # what comes after the last result is a turn without an end
+            await mock.write(user(text))
+        assert mock.failure is None
+        with pytest.raises(ct.testing.ExpectationFailed) as caught:
+            await mock.write(user("3"))
+        found = (caught.value.step, caught.value.expected, caught.value.actual[:20])
+        assert found == ("response 1 of 3", "no further prompt: no responses are left for it", "user {'type': 'user'")
+        assert str(mock.failure) == str(caught.value)
+        assert mock.failure is not caught.value  # raised twice, an error would hold the traceback of the other
+        assert "'2'" in mock.received_last
+        with pytest.raises(ct.testing.ExpectationFailed) as read:
+            await read_one(mock)
+        assert str(read.value) == str(caught.value)
+        with pytest.raises(ct.testing.ExpectationFailed) as again:
+            await mock.write(json.dumps({"type": "control_response", "response": {"subtype": "error", "error": "another"}}))
+        assert str(again.value) == str(caught.value)  # the first failure counts
+
+
+async def test_a_prompt_that_a_strict_mock_does_not_expect_wakes_a_reader_that_waits() -> None:
+    async with ct.MockTransport([PERMISSION, result("one")], strict=True) as mock, anyio.create_task_group() as tasks:
+        lines = mock.read_messages()
+        await mock.write(INITIALIZE)
+        await mock.write(user("1"))
+        assert [(await anext(lines))["type"] for _ in range(2)] == ["control_response", "control_request"]
+        failed: list[BaseException] = []
+
+        async def read() -> None:
+            with pytest.raises(ct.testing.ExpectationFailed) as caught:
+                await anext(lines)
+            failed.append(caught.value)
+
+        tasks.start_soon(read)
+        await anyio.wait_all_tasks_blocked()
+        with pytest.raises(ct.testing.ExpectationFailed):
+            await mock.write(user("2"))
+        with anyio.fail_after(30):
+            await anyio.wait_all_tasks_blocked()
+        assert len(failed) == 1
+
+
+@pytest.mark.parametrize("strict", [True, False])
+async def test_only_a_strict_mock_refuses_an_error_as_an_answer(strict: bool) -> None:
+    refused = json.dumps({"type": "control_response", "response": {"subtype": "error", "request_id": "ask-1", "error": "no way"}})
+    async with ct.MockTransport([PERMISSION, result("one")], strict=strict) as mock:
+        if not strict:
+            await mock.write(refused)
+            assert mock.failure is None
+            return
+        with pytest.raises(ct.testing.ExpectationFailed) as caught:
+            await mock.write(refused)
+        assert caught.value.expected == "an answer that is no error"
+        assert caught.value.actual.startswith("the error 'no way' in control_response {")
+        await mock.close()
+
+
+@pytest.mark.parametrize(
+    ("registered", "actual"),
+    [(registering(("Bash", "h-1")), None), (registering((None, "h-3"), ("Bash", "h-2")), "hooks h-2, h-3"), (INITIALIZE, "no hooks")],
+)
+@pytest.mark.parametrize("strict", [True, False])
+async def test_only_a_strict_mock_refuses_to_call_a_hook_that_was_not_registered(registered: str, actual: str | None, strict: bool) -> None:
+    async with ct.MockTransport([hook("h-1"), result("one")], strict=strict) as mock:
+        await mock.write(registered)
+        await mock.write(user("1"))
+        lines = mock.read_messages()
+        assert (await anext(lines))["type"] == "control_response"
+        if actual is None or not strict:
+            assert (await anext(lines)) == hook("h-1")
+            return
+        with pytest.raises(ct.testing.ExpectationFailed) as caught:
+            await anext(lines)
+        assert caught.value.expected == "`initialize` to register the hook 'h-1', which is called next"
+        assert caught.value.actual == actual
+
+
+@pytest.mark.parametrize(
+    ("responses", "said"),
+    [
+        ({"type": "result"}, "responses is a list of messages, not one dict"),
+        ("text", "responses is a list of messages, not one str"),
+        (b"{}", "responses is a list of messages, not one bytes"),
+        (
+            [{}, "text"],
+            "responses[1] is str, neither a dict nor bytes; `assistant(…)` and `result(…)` of claude_transport.testing make them",
+        ),
+    ],
+)
+def test_responses_that_are_no_list_of_messages_are_refused(responses: Any, said: str) -> None:
+    with pytest.raises(ct.ConfigurationError) as caught:
+        ct.MockTransport(responses)
+    assert (str(caught.value), caught.value.option) == (said, "responses")
+
+
+NAMED = [  # the matchers that are registered, the tool, and which of them is called
+    ([(None, "all")], "Bash", "all"),
+    ([("", "all")], "Bash", "all"),
+    ([("*", "all")], "Bash", "all"),
+    ([("Bash", "one")], "Bash", "one"),
+    ([("Bas", "part"), ("Bash", "one")], "Bash", "one"),
+    ([("Edit|Bash", "two")], "Bash", "two"),
+    ([("Edit, Bash", "two")], "Bash", "two"),
+    ([("Task", "agents")], "Agent", "agents"),
+    ([("Agent", "agents")], "Task", None),
+    ([("Task", "agents")], "Bash", None),
+    ([("mcp__.*", "pattern")], "mcp__a__b", "pattern"),
+    ([("B.*", "pattern")], "Edit", None),
+    ([("(", "broken"), ("Edit", "one")], "Edit", "one"),
+    ([("(", "broken")], "Edit", None),
+    ([("Edit", "one")], None, "one"),
+]
+
+
+@pytest.mark.parametrize(("matchers", "tool", "called"), NAMED)
+async def test_a_hook_that_is_called_by_its_event_is_the_first_one_whose_matcher_fits(
+    matchers: list[tuple[str | None, str]], tool: str | None, called: str | None
+) -> None:
+    async with ct.MockTransport([hook("{{hook.PreToolUse}}", tool)]) as mock:
+        await mock.write(registering(*matchers))
+        await mock.write(user("1"))
+        lines = mock.read_messages()
+        await anext(lines)
+        if called is not None:
+            assert (await anext(lines)) == hook(called, tool)
+            return
+        with pytest.raises(ct.testing.ExpectationFailed) as caught:
+            await anext(lines)
+        names = ", ".join(f"PreToolUse with the matcher {matcher!r}" for matcher, _ in matchers)
+        expected = f"`initialize` to register a hook for PreToolUse of {tool}, which is called next"
+        assert (caught.value.step, caught.value.expected, caught.value.actual) == ("hook call", expected, names)
+
+
+@pytest.mark.parametrize(("registered", "actual"), [(registering((None, "h"), event="Stop"), "Stop"), (INITIALIZE, "no hooks")])
+async def test_the_error_of_a_hook_that_nobody_registered_names_those_that_are(registered: str, actual: str) -> None:
+    async with ct.MockTransport([hook("{{hook.PreToolUse}}", None)]) as mock:
+        await mock.write(registered)
+        await mock.write(user("1"))
+        lines = mock.read_messages()
+        await anext(lines)
+        with pytest.raises(ct.testing.ExpectationFailed) as caught:
+            await anext(lines)
+        found = (caught.value.expected, caught.value.actual)
+        assert found == ("`initialize` to register a hook for PreToolUse, which is called next", actual)
