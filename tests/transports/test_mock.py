@@ -381,6 +381,27 @@ async def test_it_says_at_each_moment_where_it_stands_and_what_is_left() -> None
     assert mock.is_closed
 
 
+async def test_raw_lines_that_are_left_are_shown_as_they_are() -> None:
+    for raw, shown in ((b"noise", "a line that is not a JSON object: b'noise'"), (b"[]", "a line that is not a JSON object: b'[]'")):
+        left = ct.MockTransport([raw]).leftover()
+        assert left is not None
+        assert left.expected == f"the host to read this: {shown}"
+    with pytest.raises(ct.UsageError, match="this mock plays responses, not a script"):
+        ct.MockTransport([result("x")]).expect(type="user")
+
+
+@pytest.mark.parametrize(
+    ("subtype", "answer"), [("interrupt", {"still_queued": []}), ("set_model", {}), ("initialize", ("commands", "0.0.0-mock"))]
+)
+async def test_each_control_request_is_answered_with_the_usual_fields(subtype: str, answer: Any) -> None:
+    async with ct.MockTransport() as mock:
+        await mock.write(json.dumps({"type": "control_request", "request_id": "r-1", "request": {"subtype": subtype}}))
+        response = (await read_one(mock))["response"]
+        assert (response["subtype"], response["request_id"]) == ("success", "r-1")
+        given = response["response"]
+        assert ((next(iter(given)), given["claude_code_version"]) if subtype == "initialize" else given) == answer
+
+
 async def test_a_strict_mock_fails_writer_and_reader_for_a_prompt_without_responses() -> None:
     async with ct.MockTransport([assistant("one"), result("one"), assistant("two")], strict=True) as mock:
         for text in ("1", "2"):  # what comes after the last result is a turn without an end
