@@ -76,6 +76,6 @@ async def test_a_system_without_a_free_thread_or_place_is_a_spawn_error(monkeypa
     assert threads.value.path == "claude"
     with monkeypatch.context() as patched:
         patched.setattr(tempfile, "mkdtemp", no_place)
-        with pytest.raises(ct.errors.SpawnError, match="cannot be written to the temporary directory: .*No space left") as places:
+        with pytest.raises(ct.errors.SpawnError, match=r"cannot be written to the temporary directory: .*No space left") as places:
             await ct.SubprocessTransport(options).connect()
     assert places.value.path == str(cli)
