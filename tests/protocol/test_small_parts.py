@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 from claude_transport.errors import UsageError
 from claude_transport.protocol.envelope import DecodeFailure, Usage, as_float, holds_half_a_pair
 from claude_transport.protocol.hooks import PermissionRequestDecision, encode_hook_output
+from claude_transport.protocol.messages import APIMessage, InitMessage
+from claude_transport.protocol.synthetic import synthetic_turn
 from claude_transport.wire.check import find_cli_version
 
 HUGE = 10**400
@@ -82,6 +85,7 @@ def test_what_a_newer_hook_says_is_passed_on_and_the_rest_is_checked() -> None:
     cases: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ({"async": True, "anything": (1, 2)}, {"async": True, "anything": [1, 2]}),
         ({"async_": True, "anything": 1}, {"async": True, "anything": 1}),
+        ({"async": True, "continue": "not checked"}, {"async": True, "continue": "not checked"}),
         ({"newer": {"a": (1,)}}, {"newer": {"a": [1]}}),
         ({"hookSpecificOutput": specific, "newer": 2}, {"hookSpecificOutput": specific, "newer": 2}),
         (
@@ -111,3 +115,21 @@ def test_what_is_new_inside_a_decision_stays_beside_what_is_known() -> None:
 def test_a_refused_permission_ends_the_turn_only_when_it_says_so(interrupt: bool, more: dict[str, Any]) -> None:
     wire = encode_hook_output("PermissionRequest", PermissionRequestDecision.deny("no", interrupt=interrupt))
     assert wire["hookSpecificOutput"]["decision"] == {"behavior": "deny", "message": "no", **more}
+
+
+def test_a_synthetic_turn_is_what_the_cli_says_in_one() -> None:
+    lines = synthetic_turn("u-1", "hello", session_id="s-1")
+    assert not any(line.endswith(b"\n") for line in lines)
+    frames = [json.loads(line) for line in lines]
+    kinds = [(frame["type"], frame.get("state"), frame.get("command_uuid")) for frame in frames]
+    life = [("command_lifecycle", state, "u-1") for state in ("queued", "started", "completed")]
+    assert kinds == [*life[:2], ("assistant", None, None), ("result", None, None), life[2]]
+    assert {frame["session_id"] for frame in frames} == {"s-1"}
+    assert len({frame["uuid"] for frame in frames}) == 5
+    assert (frames[2]["message"]["content"], frames[3]["result"]) == ([{"type": "text", "text": "hello"}], "hello")
+
+
+def test_a_field_that_is_empty_by_default_is_left_out_and_one_that_is_always_written_is_not() -> None:
+    assert not {"user_message_uuids", "tools", "agents"} & InitMessage().to_dict().keys()
+    assert InitMessage(tools=("Bash",)).to_dict()["tools"] == ["Bash"]
+    assert APIMessage().to_dict()["content"] == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
@@ -235,3 +236,45 @@ async def test_an_attempt_that_failed_is_forgotten_when_the_next_one_has_succeed
             assert inner.first() is None
     finally:
         gc.enable()
+
+
+# ---------------------------------------------------------------------------------------------------------------- what is logged
+
+
+async def test_a_tape_that_cannot_be_written_is_logged_without_what_a_terminal_would_obey(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: object) -> None:
+        raise PermissionError("no\x1b[31m\nsecond line")
+
+    monkeypatch.setattr(recording, "make_private", refuse)
+    async with RecordingTransport(MockTransport([RESULT]), tmp_path / "a\x1b[2Jb\nc"):
+        pass
+    (said,) = [record.getMessage() for record in caplog.records if "has stopped" in record.getMessage()]
+    assert said.startswith("recording to ")
+    assert "second line" in said
+    assert all(character.isprintable() for character in said)
+
+
+@pytest.mark.parametrize("settings", [{"bodies": False}, {"bodies": True, "max_body_chars": 50}, {"bodies": True, "max_body_chars": 10**6}])
+@pytest.mark.parametrize("secret", ["", "sk-ant-api03-" + "Ab1-" * 12])
+async def test_the_names_that_a_peer_chooses_are_short_in_the_log(
+    settings: dict[str, Any], secret: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    names = {"type": secret + "t" * 5000, "subtype": "s" * 5000, "uuid": "u" * 5000, "session_id": "i" * 5000}
+    async with LoggingTransport(MockTransport([names]), logger=logging.getLogger("named"), **settings) as transport:
+        assert len([line async for line in transport.read_lines()]) == 1
+    (record,) = [record for record in caplog.records if record.name == "named" and "sss" in record.getMessage()]
+    names = {name: value for name, value in vars(record).items() if name.startswith("claude_") and value and name != "claude_body"}
+    assert max(len(str(value)) for value in names.values()) < 150  # 100 characters, and how many there were
+    assert "Ab1-Ab1-" not in str(vars(record))
+
+
+async def test_a_peer_that_reports_impossible_tokens_counts_what_an_exporter_can_hold() -> None:
+    usage = {"input_tokens": 10**18, "output_tokens": -5, "cache_read_input_tokens": 7, "cache_creation_input_tokens": 0}
+    result = {**RESULT, "usage": usage, "uuid": "u-1", "session_id": "s"}
+    async with MetricsTransport(MockTransport([result])) as transport:
+        assert len([line async for line in transport.read_lines()]) == 1
+        tokens = transport.metrics.snapshot().tokens
+    assert (tokens.input_tokens, tokens.output_tokens, tokens.cache_read_input_tokens) == (10**15, 0, 7)
