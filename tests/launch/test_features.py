@@ -92,6 +92,16 @@ def test_a_peer_that_names_ever_newer_versions_is_not_warned_of_without_end() ->
     assert {warning.filename for warning in told} == {__file__}
 
 
+def test_a_version_that_a_terminal_would_obey_is_shown_harmless() -> None:
+    a_program = SupportedRange(program="a third", oldest="1.0.0", newest="2.0.0", update="update it")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        a_program.check("3.0.0\x1b[2J\n")
+    (said,) = [str(warning.message) for warning in told]
+    assert "this a third is 3.0.0" in said
+    assert said.isprintable()
+
+
 # ------------------------------------------------------------------------------------------------------------------- table
 
 

@@ -14,6 +14,7 @@ from anyio.abc import ByteStream, ByteStreamConnectable
 
 import claude_transport as ct
 from claude_transport.errors import ConfigurationError
+from claude_transport.link.carrier import LinkCarrier
 from claude_transport.link.machine import LinkEnd
 from claude_transport.streams.address import check_text
 from claude_transport.streams.compression import CompressedStream
@@ -216,3 +217,19 @@ def test_what_was_consumed_is_never_more_than_what_has_come() -> None:
         while here.has_output:
             list(there.receive(here.data_to_send()))
     assert here.received == there.acknowledged == 8 * 1024
+
+
+async def test_between_two_connections_a_link_has_nothing_to_say() -> None:
+    end, other = LinkEnd(window=4096), LinkEnd(window=4096)
+    end.resume(received=0, replay_from=0, window=4096)
+    other.resume(received=0, replay_from=0, window=4096)
+    here, there = memory_stream_pair(capacity=65536)
+    carrier = LinkCarrier(end, on_event=lambda event: None)
+    await there.send_eof()
+    with anyio.fail_after(30):
+        assert await carrier.carry(here) is None
+    end.send(b"later")
+    assert not end.has_output
+    assert end.data_to_send() == b""
+    end.resume(received=0, replay_from=0, window=4096)
+    assert b"later" in end.data_to_send()

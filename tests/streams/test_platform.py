@@ -117,6 +117,22 @@ async def test_a_failed_program_is_reported_with_all_of_its_standard_error() -> 
         assert (caught.value.exit_code, caught.value.signal, caught.value.stderr_tail) == (3, None, "soon and later")
 
 
+async def test_a_program_that_has_left_by_itself_leaves_neither_job_nor_process_behind() -> None:
+    async with pumped(ECHO) as (stream, group):
+        pid = stream.extra(StreamAttribute.pid)
+        await stream.send(b"hello\n")
+        assert await stream.receive() == b"hello\n"
+        assert not group.is_closed
+        await stream.send_eof()
+        with pytest.raises(anyio.EndOfStream):
+            await stream.receive()
+        await stream.aclose()
+        assert group.is_closed
+        assert stream.extra(StreamAttribute.exit_code) == 0
+        with pytest.raises(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)  # collected
+
+
 async def test_a_program_that_ignores_the_end_of_its_input_is_ended_in_time_and_its_files_are_removed() -> None:
     gone: list[bool] = []
     async with pumped(STUBBORN, close_timeout=0.3, on_gone=lambda: gone.append(True)) as (stream, group):

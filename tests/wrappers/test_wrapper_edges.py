@@ -14,7 +14,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from claude_transport.errors import CLIConnectionError, ConnectionLost
+from claude_transport.errors import CLIConnectionError, ConnectionLost, TransportClosed
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.protocol.framing import OversizedLine
 from claude_transport.protocol.tape import OUTPUT_ENDED, Tape
@@ -103,6 +103,38 @@ async def test_a_source_that_fails_fails_its_reader_behind_its_last_line_and_for
     ended = Pump(Generating().read_lines())
     with anyio.fail_after(PATIENCE), pytest.raises(StopAsyncIteration):
         await anext(ended)
+
+
+class NeverClosing(Generating):
+    """Raises when it is closed, and says nothing."""
+
+    async def read_messages(self) -> AsyncIterator[dict[str, Any]]:
+        await anyio.sleep_forever()
+        yield {}
+
+    async def close(self) -> None:
+        await anyio.lowlevel.checkpoint()
+        raise OSError("cannot be closed")
+
+
+async def test_a_request_of_a_wrapper_ends_with_its_transport_also_when_that_cannot_be_closed() -> None:
+    transport = LineWrapper(NeverClosing())
+    await transport.connect()
+    failed: list[Exception] = []
+
+    async def ask() -> None:
+        with pytest.raises((TransportClosed, ConnectionLost)) as caught:
+            await transport.request("interrupt", timeout=3600.0)
+        failed.append(caught.value)
+
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await anyio.wait_all_tasks_blocked()
+            assert failed == []
+            with pytest.raises(OSError, match="cannot be closed"):
+                await transport.close()
+    assert len(failed) == 1
 
 
 # -------------------------------------------------------------------------------------------------------------------- recording
