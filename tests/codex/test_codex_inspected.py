@@ -286,3 +286,63 @@ def test_a_flood_of_items_and_turns_keeps_its_figures() -> None:
     summary = summarize(Tape([TapeRecord(0, "out", line) for line in lines]))
     assert summary.messages_out == {"item/started": 6000, "turn/started": 2000}
     assert len(summary.turns) == 1000
+
+
+def completed(**fields: Any) -> dict[str, Any]:
+    return {"method": "item/completed", "params": {"threadId": "T", "turnId": "U", "item": {"id": "i", **fields}}}
+
+
+LINES: list[tuple[Direction, dict[str, Any]]] = [
+    ("in", {"id": 0, "method": "initialize", "params": {}}),
+    ("out", {"id": 0, "result": {"userAgent": "codex/0.1"}}),
+    ("in", {"id": 2, "method": "turn/start", "params": {"threadId": "T", "input": [{"type": "text", "text": "hello"}], "model": "m"}}),
+    ("out", {"id": 2, "result": {"turn": {"id": "U"}}}),
+    ("out", {"method": "turn/started", "params": {"threadId": "T", "turn": {"id": "U", "status": "inProgress", "items": []}}}),
+    ("in", {"id": 3, "method": "turn/steer", "params": {"threadId": "T", "input": []}}),
+    ("out", {"id": 3, "result": {}}),
+    ("out", completed(type="agentMessage", text="")),
+    ("out", completed(type="agentMessage", text="hi")),
+    ("out", completed(type="reasoning", summary=["a"], content=["b"])),
+    ("out", completed(type="plan", text="first")),
+    ("out", completed(type="userMessage", content=[{"type": "text", "text": "you"}])),
+    ("out", completed(type="contextCompaction")),
+    ("out", completed(type="somethingNew", x=1)),
+    ("out", completed(type="", x=1)),
+    ("out", completed(type="commandExecution", command="ls", cwd="/", status="completed", exitCode=1, aggregatedOutput="out")),
+    ("out", {"method": "turn/completed", "params": {"threadId": "T", "turn": {"id": "U", "status": "completed", "items": []}}}),
+]
+TOLD = [  # lane, kind, title, gist, status, and the text of each section by its label
+    ("user", "prompt", "Prompt", "hello", "done", {"text": "hello", "options": {"model": "m"}, "answer": {"turn": {"id": "U"}}}),
+    ("user", "prompt", "Prompt into the running turn", "(empty)", "open", {"answer": {}}),
+    ("assistant", "text", "Text", "(empty)", "", {}),
+    ("assistant", "text", "Text", "hi", "", {"text": "hi"}),
+    ("assistant", "thinking", "Thinking", "a b", "", {"text": "a\nb"}),
+    ("assistant", "plan", "Plan", "first", "", {"text": "first"}),
+    ("user", "echo", "Echo of a prompt", "you", "", {"text": "you"}),
+    ("session", "contextCompaction", "The conversation was shortened", "", "", {}),
+    (
+        "assistant",
+        "item",
+        "somethingNew",
+        '{ "id": "i", "type": "somethingNew", "x": 1 }',
+        "",
+        {"item": {"id": "i", "type": "somethingNew", "x": 1}},
+    ),
+    ("assistant", "item", "An item without a type", '{ "id": "i", "type": "", "x": 1 }', "", {"item": {"id": "i", "type": "", "x": 1}}),
+    ("tools", "tool", "commandExecution", "ls", "error", {"input": {"command": "ls", "cwd": "/"}, "result": "out"}),
+]
+
+
+def test_each_item_of_a_turn_is_shown_as_what_it_is() -> None:
+    def shown(text: str) -> Any:
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text
+
+    tape = Tape([TapeRecord(number / 10, direction, json.dumps(line).encode()) for number, (direction, line) in enumerate(LINES)])
+    told = [
+        (event.lane, event.kind, event.title, event.gist, event.status, {each.label: shown(each.text) for each in event.sections})
+        for event in read_timeline(tape).events
+    ]
+    assert [each for each in told if each[1] not in ("request", "turn/started", "result")] == TOLD

@@ -130,7 +130,7 @@ async def test_a_program_that_has_left_by_itself_leaves_neither_job_nor_process_
         assert group.is_closed
         assert stream.extra(StreamAttribute.exit_code) == 0
         with pytest.raises(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)  # collected
+            os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222 - it waits for nothing: the process was collected
 
 
 async def test_a_program_that_ignores_the_end_of_its_input_is_ended_in_time_and_its_files_are_removed() -> None:
