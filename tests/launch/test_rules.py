@@ -14,7 +14,7 @@ from claude_transport.errors import ConfigurationError
 from claude_transport.launch.argv import build_argv
 from claude_transport.launch.launch import build_launch
 from claude_transport.launch.options import ClaudeOptions
-from claude_transport.launch.rules import split_rules
+from claude_transport.launch.rules import check_agent_rules, split_rules
 from claude_transport.launch.validation import validate_options
 from claude_transport.serving.choices import Choices
 from claude_transport.serving.turned_away import TurnedAway
@@ -239,6 +239,30 @@ def test_an_agent_has_no_other_tools_than_its_definition_lists(given: dict[str, 
         with pytest.raises(ConfigurationError, match="helper") as caught:
             refused()
         assert caught.value.option == "agents"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"skills": ["two words"]}, None),
+        ({"skills": "all"}, None),
+        ({"skills": None, "tools": None}, None),
+        ({"tools": ["Bash(git *)"], "disallowedTools": ["Read(//etc/**)"]}, None),
+        ({"tools": ["two words"]}, "agents['helper']: tools: 'two words' is not one permission rule"),
+        ({"disallowedTools": ["two words"]}, "agents['helper']: disallowedTools: 'two words' is not one permission rule"),
+        ({"skills": ["Bash(git *)"]}, "agents['helper']: skills: 'Bash(git *)' is not an exact skill name"),
+    ],
+    ids=repr,
+)
+def test_the_skills_and_the_tools_of_an_agent_have_each_their_own_form(given: dict[str, Any], said: str | None) -> None:
+    agents = {"other": "no mapping", "helper": {**AGENT, **given}}
+    if said is None:
+        check_agent_rules(agents)
+        return
+    with pytest.raises(ConfigurationError) as caught:
+        check_agent_rules(agents)
+    assert str(caught.value).startswith(said)
+    assert caught.value.option == "agents"
 
 
 hostile = st.text(st.sampled_from(" ,()*\\/!:ab\n\t\x7f\x85\ufeff\u2028\u00a0") | st.characters(exclude_categories=["Cs"]), max_size=12)
