@@ -624,6 +624,23 @@ async def test_closing_waits_for_the_status_of_the_far_process() -> None:
         assert peer.input_ended
 
 
+async def test_closing_takes_the_last_words_of_the_far_process_however_many_they_are() -> None:
+    async with linked(Door(), window=4000, close_timeout=2.0, peer=LinkPeer(window=4000)) as (transport, peer):
+        await peer.persist()
+
+        async def say() -> None:
+            await peer.wait_input_end()
+            for number in range(20):
+                await peer.send(line(number) * 30 + b"\n")
+            await peer.finish()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(say)
+            await transport.close()
+            assert transport.info.exit_code == 0
+            tasks.cancel_scope.cancel()
+
+
 async def test_who_closes_ends_the_input_says_goodbye_and_waits_for_the_exit() -> None:
     door = MemoryConnectable()
     said = bytearray()
