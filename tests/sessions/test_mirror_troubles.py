@@ -14,8 +14,9 @@ from test_mirror import AT_ONCE, KEY, PATH, SID, Failing, frame, losses, uuids
 from virtual_time import virtual_time
 
 from claude_transport import errors, sessions
+from claude_transport.launch.options import ClaudeOptions
 from claude_transport.sessions.materialising import find_session
-from claude_transport.transports.mirroring import CLAIM_SECONDS, Mirror
+from claude_transport.transports.mirroring import CLAIM_SECONDS, Mirror, prepare_stored
 
 KNOWN = {SID: "-work"}  # a session whose beginning is in the store: no thread looks for it, which a clock that jumps would not wait for
 
@@ -268,3 +269,69 @@ async def test_a_pipe_in_the_place_of_a_transcript_holds_up_nothing(tmp_path: Pa
     await mirror.close()
     assert len(losses(reports)) == 1
     assert "not a file" in losses(reports)[0]
+
+
+class Forgetting(sessions.InMemorySessionStore):
+    """A store whose first `append` fails, and whose `load` never answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failures = 1
+
+    async def append(self, key: Any, entries: Any) -> None:
+        """Fail once; then store."""
+        await anyio.lowlevel.checkpoint()
+        if self.failures:
+            self.failures -= 1
+            raise OSError("not now")
+        await super().append(key, entries)
+
+    async def load(self, key: Any) -> Any:
+        """Wait."""
+        await anyio.sleep_forever()
+
+
+@virtual_time
+async def test_a_store_that_does_not_say_what_it_has_is_not_asked_for_longer_than_a_call_may_take() -> None:
+    store = Forgetting()
+    mirror = Mirror(store, append_timeout=5.0, projects=KNOWN)
+    mirror.start()
+    mirror.take([json.dumps({"type": "transcript_mirror", "filePath": PATH, "entries": [{"no": "uuid"}]}, separators=(",", ":")).encode()])
+    await anyio.sleep(3600)  # it is asked again some times
+    assert mirror.lost == 1
+    assert not mirror.is_behind
+    await mirror.close()
+
+
+class Slow(sessions.InMemorySessionStore):
+    """A store that answers no second claim of the session `slow`, and counts those of others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.claims: list[str] = []
+
+    async def claim(self, key: Any, *, owner: str, seconds: float) -> str | None:
+        """Answer, or wait for ever."""
+        self.claims.append(key["session_id"])
+        if self.claims.count("slow") > 1 and key["session_id"] == "slow":
+            await anyio.sleep_forever()
+        await anyio.lowlevel.checkpoint()
+        return owner
+
+
+@virtual_time
+async def test_a_claim_that_is_not_answered_keeps_no_other_one_from_being_renewed() -> None:
+    store = Slow()
+    mirror = Mirror(store)
+    for session in ("slow", "other"):
+        await mirror.claim({"project_key": "p", "session_id": session})
+    mirror.start()
+    await anyio.sleep(CLAIM_SECONDS * 2)
+    assert store.claims.count("other") >= 3
+    await mirror.close()
+
+
+async def test_a_mirror_without_a_store_is_refused_by_the_name_of_the_option() -> None:
+    with pytest.raises(errors.ConfigurationError, match="session_store is not set") as caught:
+        await prepare_stored(ClaudeOptions())
+    assert caught.value.option == "session_store"

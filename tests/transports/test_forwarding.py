@@ -5,6 +5,7 @@ from __future__ import annotations
 import anyio
 import anyio.lowlevel
 import pytest
+from anyio.abc import ByteStream, ByteStreamConnectable
 from children import CAT, python, shell
 
 import claude_transport as ct
@@ -109,3 +110,48 @@ async def test_a_target_that_does_not_read_stops_the_source() -> None:
                 await anyio.lowlevel.checkpoint()
             assert 4096 <= source.info.bytes_read <= 4 * 4096
             tasks.cancel_scope.cancel()
+
+
+class Sink(ByteStream):
+    """A stream of frames: it keeps what is sent, piece by piece."""
+
+    def __init__(self) -> None:
+        self.sent: list[object] = []
+
+    async def send(self, item: bytes) -> None:
+        await anyio.lowlevel.checkpoint()
+        self.sent.append(item)
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        await anyio.sleep_forever()
+        raise anyio.EndOfStream
+
+    async def send_eof(self) -> None:
+        await anyio.lowlevel.checkpoint()
+
+    async def aclose(self) -> None:
+        await anyio.lowlevel.checkpoint()
+
+
+class ToSink(ByteStreamConnectable):
+    def __init__(self, sink: Sink) -> None:
+        self.sink = sink
+
+    async def connect(self) -> ByteStream:
+        return self.sink
+
+
+async def test_a_stream_of_frames_gets_each_block_as_bytes_in_one_piece() -> None:
+    sink, door = Sink(), MemoryConnectable(capacity=2**26)
+    with anyio.fail_after(PATIENCE):
+        async with ct.StreamTransport(door) as source, ct.StreamTransport(ToSink(sink)) as target:
+            peer = await door.accept()
+            said = b"".join(line + b"\n" for line in LINES)
+            for start in range(0, len(said), 100_003):
+                await peer.send(said[start : start + 100_003])
+            await peer.send_eof()
+            assert await forward(source, target) == Forwarded(lines=300, size=SIZE)
+            assert target.info.bytes_written == SIZE
+    assert [type(each) for each in sink.sent] == [bytes] * len(sink.sent)
+    assert b"".join(each for each in sink.sent if isinstance(each, bytes)) == said
+    assert all(isinstance(each, bytes) and each.endswith(b"\n") for each in sink.sent)
