@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -11,10 +13,13 @@ from codex_player import Codex, acting, connected, sent
 
 from claude_transport import errors
 from claude_transport.codex import CodexOptions, SyncCodexSession
+from claude_transport.codex.agent import plan_codex
+from claude_transport.codex.discovery import find_codex
 from claude_transport.codex.messages import ItemCompleted, decode_message
 from claude_transport.codex.options import check_options
 from claude_transport.codex.pool import LateApproval, PooledCodex
 from claude_transport.codex.tool_calls import ToolCall, tool_call_of
+from claude_transport.launch.launcher import Launcher
 from claude_transport.testing import FakeCodex
 from claude_transport.transports.subprocess import SubprocessTransport
 
@@ -131,10 +136,13 @@ def test_a_blocking_session_that_is_started_by_hand_steers_and_asks_as_the_other
     with FakeCodex() as fake:
         session = SyncCodexSession(SubprocessTransport(CodexOptions(codex_path=fake.path)))
         session.start()
+        soon: Any = "soon"
         try:
             for each in (session, session.thread):
-                with pytest.raises(errors.ControlRequestFailed, match="send\\(\\) starts one"):
+                with pytest.raises(errors.ControlRequestFailed, match=r"send\(\) starts one"):
                     each.steer("hello")
+                with pytest.raises(errors.UsageError, match="timeout"):
+                    each.interrupt(timeout=soon)
             with pytest.raises(errors.ControlTimeout):
                 session.request("model/list", timeout=1e-9)
         finally:
@@ -214,3 +222,47 @@ def test_an_item_is_the_call_that_it_says(item: dict[str, Any], is_over: bool, c
     message = decode_message(json.dumps({"method": "item/completed", "params": params}).encode())
     assert isinstance(message, ItemCompleted)
     assert tool_call_of(message.item, is_over=is_over) == call
+
+
+PLACES = [
+    *((f"{{home}}/{below}", {}) for below in (".local/bin", ".npm-global/bin", "node_modules/.bin", ".yarn/bin", ".bun/bin", ".volta/bin")),
+    ("{home}/prefix/bin", {"NPM_CONFIG_PREFIX": "{home}/prefix"}),
+]
+
+
+@pytest.mark.parametrize(("place", "env"), PLACES)
+def test_codex_is_found_in_the_places_where_it_is_usually_installed(place: str, env: dict[str, str], tmp_path: Path) -> None:
+    folder = Path(place.format(home=tmp_path))
+    folder.mkdir(parents=True)
+    (folder / "codex").write_bytes(b"\x7fELF")
+    (folder / "codex").chmod(0o700)
+    given = {name: value.format(home=tmp_path) for name, value in env.items()}
+    assert find_codex(env={"PATH": str(tmp_path), **given}, home=tmp_path, platform="linux").path == str(folder / "codex")
+
+
+def test_a_command_of_its_own_is_what_runs_behind_a_launcher() -> None:
+    launcher = Launcher.ssh("box", program=sys.executable)
+    given = plan_codex(CodexOptions(), inherited={}, command=["codex-of-mine", "app-server"], launcher=launcher)
+    assert (given.launch.argv, given.launcher) == (("codex-of-mine", "app-server"), launcher)
+    assert given.remote is not None
+    assert given.remote.assign == {}
+    options = CodexOptions(codex_path="/opt/codex", env={"tracestate": "own"})
+    own = plan_codex(options, inherited={"HOME": "/home"}, launcher=launcher, trace={"traceparent": "t", "tracestate": "s"})
+    assert own.launch.argv[0] == "/opt/codex"
+    assert own.launch.env == {}
+    assert own.remote is not None
+    assert own.remote.assign == {"traceparent": "t", "tracestate": "own"}
+
+
+async def test_a_thread_that_was_opened_is_known_before_its_first_turn() -> None:
+    async with connected() as (session, codex):
+        opened: list[Any] = []
+
+        async def fork() -> None:
+            opened.append(await session.fork())
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(fork)
+            await codex.answer({"thread": {"id": "F"}, "model": "m-1"}, method="thread/fork")
+        (thread,) = opened
+        assert thread.thread_id == "F"
