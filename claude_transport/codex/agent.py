@@ -197,7 +197,7 @@ class CodexFields(HeldOptions):
         except JSONTextError:
             return line  # Codex answers nothing to it
         method = message.get("method") if isinstance(message, dict) else None
-        if method not in _THREADS and method != "turn/start":
+        if not isinstance(method, str) or (method not in _THREADS and method != "turn/start"):
             return line
         given = message.get("params")
         params: dict[str, Any] = dict(given) if isinstance(given, dict) else {}

@@ -228,3 +228,17 @@ async def test_a_codex_that_does_not_start_is_named() -> None:
     async with rehearsal(options=CodexOptions(), launch=launch) as stage:
         refused = json.loads(await (await stage.plain()).hear())
         assert refused["error"]["message"] == "codex could not be started (exec.cli.binary_not_found)"
+
+
+def test_lines_that_a_gateway_changes_stay_lines_and_broken_ones_stay_as_they_are() -> None:
+    fields = CodexFields({"approvalPolicy": "untrusted", "sandbox": "read-only"})
+    broken = [
+        b'{"method":"thread/start"',
+        b'["thread/start"]',
+        b'{"method":"other","x":"thread/start"}',
+        b'{"method":["turn/start"],"a":"turn/start"}',
+    ]
+    assert fields.merged(broken) == broken
+    (changed,) = fields.merged([b'{"id":1,"method":"thread/start","params":[1]}'])
+    assert not changed.endswith(b"\n")
+    assert json.loads(changed) == {"id": 1, "method": "thread/start", "params": {"approvalPolicy": "untrusted", "sandbox": "read-only"}}
