@@ -346,3 +346,19 @@ def test_each_item_of_a_turn_is_shown_as_what_it_is() -> None:
         for event in read_timeline(tape).events
     ]
     assert [each for each in told if each[1] not in ("request", "turn/started", "result")] == TOLD
+
+
+def test_a_turn_takes_from_its_prompt_to_its_end_and_a_text_that_never_came_whole_as_long_as_it_was_there() -> None:
+    place = {"threadId": "T", "turnId": "U"}
+    begun: list[tuple[Direction, dict[str, Any]]] = [
+        *LINES[:5],
+        ("out", {"method": "item/started", "params": {**place, "item": {"id": "m", "type": "agentMessage", "text": ""}}}),
+        ("out", {"method": "item/agentMessage/delta", "params": {**place, "itemId": "m", "delta": "half "}}),
+        ("out", {"method": "item/agentMessage/delta", "params": {**place, "itemId": "m", "delta": "a text"}}),
+        LINES[-1],
+    ]
+    timeline = read_timeline(Tape([TapeRecord(float(number), way, json.dumps(line).encode()) for number, (way, line) in enumerate(begun)]))
+    (turn,) = timeline.summary.turns
+    assert (turn.t, turn.seconds, turn.prompt, turn.prompts) == (2.0, 6.0, "hello", 1)
+    (text,) = events(timeline, "text")
+    assert (text.t, text.seconds, text.pieces, text.gist, text.status) == (5.0, 3.0, 2, "half a text", "aborted")

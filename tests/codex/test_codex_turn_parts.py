@@ -12,7 +12,7 @@ import pytest
 from codex_player import Codex, acting, connected, sent
 
 from claude_transport import errors
-from claude_transport.codex import CodexOptions, SyncCodexSession
+from claude_transport.codex import CodexOptions, CodexPool, SyncCodexSession
 from claude_transport.codex.agent import plan_codex
 from claude_transport.codex.discovery import find_codex
 from claude_transport.codex.messages import ItemCompleted, decode_message
@@ -266,3 +266,11 @@ async def test_a_thread_that_was_opened_is_known_before_its_first_turn() -> None
             await codex.answer({"thread": {"id": "F"}, "model": "m-1"}, method="thread/fork")
         (thread,) = opened
         assert thread.thread_id == "F"
+
+
+@pytest.mark.parametrize("name", ["warm", "cap", "idle_ttl", "max_age", "max_rss_bytes"])
+def test_each_limit_of_a_pool_is_one_of_its_arguments(name: str) -> None:
+    given: Any = {name: -5}
+    with pytest.raises(errors.ConfigurationError) as caught:
+        CodexPool(CodexOptions(), **given)
+    assert caught.value.option == name

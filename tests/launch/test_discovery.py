@@ -241,3 +241,21 @@ def test_a_missing_binary_has_no_version_and_none_is_remembered(tmp_path: Path) 
 def test_neither_finding_nor_reading_the_version_starts_anything(world: dict[str, Path], tmp_path: Path) -> None:
     assert read_cli_version(find(world, tmp_path)) is None
     assert not list(tmp_path.rglob("*.started"))
+
+
+@pytest.mark.parametrize(
+    ("place", "env"),
+    [
+        *((f"{{home}}/{below}", {}) for below in (".local/bin", ".claude/local", ".npm-global/bin", "node_modules/.bin", ".yarn/bin")),
+        *((f"{{home}}/{below}", {}) for below in (".bun/bin", ".volta/bin")),
+        ("{home}/prefix/bin", {"NPM_CONFIG_PREFIX": "{home}/prefix"}),
+    ],
+)
+def test_a_cli_is_found_in_the_places_where_it_is_usually_installed(place: str, env: dict[str, str], tmp_path: Path) -> None:
+    folder = Path(place.format(home=tmp_path))
+    folder.mkdir(parents=True)
+    (folder / "claude").write_bytes(b"\x7fELF")
+    (folder / "claude").chmod(0o700)
+    given = {name: value.format(home=tmp_path) for name, value in env.items()}
+    found = find_cli(env={"PATH": str(tmp_path), **given}, home=tmp_path, bundled=tmp_path, platform="linux")
+    assert (found.path, found.source) == (str(folder / "claude"), "well-known place")

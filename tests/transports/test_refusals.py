@@ -79,3 +79,19 @@ async def test_a_system_without_a_free_thread_or_place_is_a_spawn_error(monkeypa
         with pytest.raises(ct.errors.SpawnError, match=r"cannot be written to the temporary directory: .*No space left") as places:
             await ct.SubprocessTransport(options).connect()
     assert places.value.path == str(cli)
+
+
+async def test_the_bounds_of_lines_reach_the_transport_that_is_opened(tmp_path: Path) -> None:
+    cli = tmp_path / "claude"
+    line = '{"type":"system","text":"' + "x" * 100 + '"}'
+    cli.write_text(f"#!/bin/sh\necho '{line}'\ncat\n")
+    cli.chmod(0o700)
+    for strict in (False, True):
+        async with ct.open_transport(ct.ClaudeOptions(cli_path=cli), max_line_bytes=50, strict=strict) as transport:
+            await transport.end_input()
+            if strict:
+                with pytest.raises(ct.errors.LineTooLong):
+                    [message async for message in transport.read_messages()]
+                continue
+            assert [message async for message in transport.read_messages()] == []
+            assert transport.info.oversized_lines == 1
