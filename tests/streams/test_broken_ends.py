@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -17,11 +19,13 @@ from claude_transport.errors import ConfigurationError
 from claude_transport.link.carrier import LinkCarrier
 from claude_transport.link.machine import LinkEnd
 from claude_transport.streams.address import check_text
+from claude_transport.streams.at_once import OpensAtOnce
 from claude_transport.streams.compression import CompressedStream
-from claude_transport.streams.guard import is_running
+from claude_transport.streams.guard import is_running, new_mark
 from claude_transport.streams.http import http_get
 from claude_transport.streams.memory import MemoryConnectable, memory_stream_pair
 from claude_transport.streams.process import ProcessConnectable
+from claude_transport.streams.reaping import Child, StderrTail, end_unowned
 from claude_transport.streams.websocket import WebSocketConnectable, accept_websocket
 
 
@@ -107,6 +111,80 @@ async def test_a_stream_that_breaks_while_it_is_closed_is_closed(error: Exceptio
     await transport.close()
     assert stream.closings == ["begun"]
     assert not transport.is_ready()
+
+
+class AtOnce(OpensAtOnce):
+    """Opens at once what it is given; raises it when it is an error."""
+
+    def __init__(self, opened: ByteStream | OSError | None) -> None:
+        self.opened = opened
+
+    def connect_now(self) -> ByteStream | None:
+        if isinstance(self.opened, OSError):
+            raise self.opened
+        return self.opened
+
+    async def connect(self) -> ByteStream:
+        raise AssertionError("not asked")
+
+
+async def test_a_stream_that_cannot_be_opened_at_once_is_the_error_of_connect() -> None:
+    opener = AtOnce(OSError(5, "no"))
+    transport = ct.StreamTransport(opener)
+    with pytest.raises(ct.CLIConnectionError, match=r"^cannot connect: \[Errno 5\] no") as caught:
+        transport.connect_now()
+    assert caught.value.__cause__ is opener.opened
+    assert not transport.is_ready()
+    opener.opened = None
+    assert transport.connect_now() is False
+    opener.opened = Ending(error=anyio.EndOfStream())
+    assert transport.connect_now() is True
+    assert transport.is_ready()
+    assert transport.connect_now() is False
+    await transport.close()
+    assert ct.StreamTransport(Opening(opener.opened)).connect_now() is False
+
+
+class Hesitating(Ending):
+    """A stream whose input takes long to end, the first time."""
+
+    def __init__(self) -> None:
+        super().__init__(error=anyio.EndOfStream())
+        self.ends = 0
+
+    async def send_eof(self) -> None:
+        self.ends += 1
+        if self.ends == 1:
+            await anyio.sleep_forever()
+
+
+async def test_an_end_of_input_that_was_cancelled_may_be_tried_again() -> None:
+    stream = Hesitating()
+    async with ct.StreamTransport(Opening(stream)) as transport:
+        with anyio.CancelScope() as scope:
+            scope.deadline = anyio.current_time() + 0.01
+            await transport.end_input()
+        assert scope.cancelled_caught
+        await transport.end_input()
+        await transport.end_input()
+        assert stream.ends == 2
+        with pytest.raises(ct.InputClosed):
+            await transport.write("{}")
+
+
+def test_a_child_without_pipes_is_refused_and_a_process_that_nobody_owns_is_ended() -> None:
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    popen = subprocess.Popen(command, start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        with pytest.raises(ct.UsageError, match="a Child needs a pipe on each of its standard streams"):
+            Child(popen, mark="m", tail=StderrTail())
+    finally:
+        end_unowned(popen, mark=new_mark())
+    assert popen.returncode == -signal.SIGKILL
+    assert popen.stdin is not None
+    assert popen.stdout is not None
+    assert popen.stdin.closed
+    assert popen.stdout.closed
 
 
 # ------------------------------------------------------------------------------------------------ each call gives way to others

@@ -64,7 +64,7 @@ async def test_what_is_not_http_is_refused(answer: bytes) -> None:
         await answered(answer)
 
 
-@pytest.mark.parametrize("chunks", [b"x\r\n", b"-1\r\n", b"f" * 300 + b"\r\n", b"\r\n"])
+@pytest.mark.parametrize("chunks", [b"x\r\n", b"-1\r\n", b"f" * 300 + b"\r\n", b"\r\n", b"f" * 2**18])
 async def test_malformed_chunks_are_refused(chunks: bytes) -> None:
     stream, _ = await answered(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + chunks)
     with pytest.raises(ProtocolError, match="chunks"):

@@ -641,6 +641,54 @@ async def test_closing_takes_the_last_words_of_the_far_process_however_many_they
             tasks.cancel_scope.cancel()
 
 
+async def test_a_server_that_says_endless_nothing_is_not_listened_to_for_ever() -> None:
+    door = MemoryConnectable()
+
+    async def answer() -> None:
+        stream = await door.accept()
+        with pytest.raises(anyio.BrokenResourceError):
+            while True:
+                await stream.send(b"x" * 65536)
+
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer)
+            with pytest.raises(CLIConnectionError) as caught:
+                await LinkConnectable(door).connect()
+            assert (caught.value.code, caught.value.retryable) == ("connect.not_a_link", False)
+
+
+async def test_a_link_that_is_over_says_so_in_both_directions() -> None:
+    door, serve = saying(b'X {"after":0,"accepted":0,"exit_code":3,"stderr_tail":"last words"}')
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(serve)
+            stream = await LinkConnectable(door).connect()
+            with pytest.raises(ProcessError) as ended:
+                await stream.receive()
+            with pytest.raises(anyio.BrokenResourceError) as broken:
+                await stream.send(b"more")
+            assert broken.value.__cause__ is ended.value
+            await stream.send_eof()
+            await stream.aclose()
+            for call in (stream.receive(), stream.send(b"more")):
+                with pytest.raises(anyio.ClosedResourceError):
+                    await call
+            tasks.cancel_scope.cancel()
+
+
+async def test_a_refusal_in_the_middle_of_a_session_ends_it_with_its_typed_reason() -> None:
+    door, serve = saying(b'R {"code":"unauthorized","text":"the token was withdrawn","retryable":false}')
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(serve)
+            stream = await LinkConnectable(door).connect()
+            with pytest.raises(CLIConnectionError, match="the token was withdrawn"):
+                await stream.receive()
+            await stream.aclose()
+            tasks.cancel_scope.cancel()
+
+
 async def test_who_closes_ends_the_input_says_goodbye_and_waits_for_the_exit() -> None:
     door = MemoryConnectable()
     said = bytearray()

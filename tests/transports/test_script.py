@@ -267,3 +267,29 @@ async def test_a_reply_to_an_expectation_that_was_met_already_is_refused() -> No
         await transport.write(user("Hi"))
         with pytest.raises(UsageError, match="comes too late"):
             transport.reply(ASSISTANT)
+
+
+async def test_a_script_says_at_each_moment_where_it_stands() -> None:
+    mock = MockTransport.script().expect(type="user").emit({"type": "result"}).expect(type="user")
+    said: list[str] = []
+    async with mock:
+        lines = mock.read_lines()
+        said.append(mock.whereabouts)
+        await mock.write(user("1"))
+        said.append(mock.whereabouts)
+        assert len(await anext(lines)) == 1
+        with pytest.raises(ExpectationFailed, match="step 3 of 3"):
+            mock.assert_exhausted()
+        await mock.write(user("2"))
+        mock.assert_exhausted()
+        said.append(mock.whereabouts)
+        await mock.end_input()
+        with pytest.raises(StopAsyncIteration):
+            await anext(lines)
+        said.append(mock.whereabouts)
+    assert [text.partition(": ")[2] for text in said] == [
+        "waiting for user",
+        "waiting for user",
+        "all steps are done; waiting for the end of the input",
+        "all steps are done; waiting for the end of the input",
+    ]
