@@ -1,0 +1,194 @@
+"""The parts of a tape and of a failure, each as a table: what a line is, how a stream ended, what is shown of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from claude_transport.errors import ConfigurationError, ConnectionLost, ProcessError, TruncatedStream
+from claude_transport.protocol.diagnosis import DETAIL_LIMIT, TRUNCATED, Detail, ReportedFailure, detail_of
+from claude_transport.protocol.expectation import error_answered
+from claude_transport.protocol.redaction import Redactor
+from claude_transport.protocol.tape import CLOSED, OUTPUT_ENDED, Direction, Playback, Tape, TapeRecord, note_of_exit
+from claude_transport.protocol.tape_comparison import Comparison, check_match
+from claude_transport.protocol.tape_lines import IGNORED, MALFORMED, ClaudeLines, CodexLines
+from claude_transport.wire import WireCheck
+
+
+def line(**fields: Any) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+ANSWERED = line(type="control_response", response={"request_id": "r", "subtype": "success"})
+
+
+@pytest.mark.parametrize(
+    ("said", "is_answer"),
+    [
+        (ANSWERED, True),
+        (line(type="control_response", response={"request_id": "other"}), False),
+        (line(type="control_response", response=["request_id"]), False),
+        (line(type="control_response"), False),
+        (line(type="other", response={"request_id": "r"}, x="control_response"), False),
+        (line(type="control_answer", response={"request_id": "r"}), False),
+        (b'{"type":"control_response"', False),
+        (b'["control_response"]', False),
+        (b'{"type":"control_response","response":"' + b"[" * 2000, False),
+    ],
+)
+def test_only_an_answer_to_the_recorded_request_is_one(said: bytes, is_answer: bool) -> None:
+    assert ClaudeLines().answered_by({"request_id": "r"}, said) is is_answer
+    assert CodexLines().answered_by({"request_id": "r"}, said) is False
+
+
+CLAUDE: list[tuple[bytes, Any, Any]] = [  # a line of a host, its key, and what it is about
+    (b" \n", IGNORED, None),
+    (b"\xff{", MALFORMED, None),
+    (b"[]", IGNORED, None),
+    (line(type="keep_alive"), IGNORED, None),
+    (line(type="user", message={"content": "hi"}), ("user", ""), ("prompt", "message.content", "hi")),
+    (line(type="control_request", request={"subtype": "initialize"}), ("control_request", "initialize"), "options"),
+    (line(type="control_request", request={"subtype": "interrupt"}), ("control_request", "interrupt"), "requests"),
+    (line(type="control_request", request=5), ("control_request", ""), "requests"),
+    (ANSWERED, ("control_response", "r"), ("answers", "response", {"subtype": "success"})),
+]
+CODEX: list[tuple[bytes, Any, Any]] = [
+    (b" \n", IGNORED, None),
+    (b"[]", IGNORED, None),
+    (line(id=1, method="initialize", params={}), ("request", "initialize"), "options"),
+    (line(id=1, method="thread/start", params={}), ("request", "thread/start"), "options"),
+    (line(id=1, method="thread/resume", params={}), ("request", "thread/resume"), "options"),
+    (line(id=1, method="turn/start", params={"input": "hi"}), ("request", "turn/start"), ("prompt", "params.input", "hi")),
+    (line(id=1, method="turn/start", params=5), ("request", "turn/start"), "requests"),
+    (line(id=1, method="turn/steer", params={}), ("request", "turn/steer"), "requests"),
+    (line(id=1, result=[2]), ("answer", "1"), ("answers", "result", [2])),
+    (line(id=1, error={"code": 1}), ("answer", "1"), ("answers", "result", {"code": 1})),
+]
+
+
+@pytest.mark.parametrize(("lines", "table"), [(ClaudeLines, CLAUDE), (CodexLines, CODEX)])
+def test_a_line_of_a_host_is_what_it_says(lines: Any, table: list[tuple[bytes, Any, Any]]) -> None:
+    for said, key, about in table:
+        found, message = lines().read(said)
+        assert found == key
+        if about is not None:
+            aspect = lines().aspect(found, message)
+            assert (aspect if isinstance(about, tuple) else aspect[0]) == about
+
+
+def test_a_question_of_codex_needs_an_answer_until_it_is_resolved() -> None:
+    lines = CodexLines()
+    assert not lines.is_needed(("answer", "7"))
+    lines.recorded(line(id=7, method="item/tool/call", params={}))
+    assert lines.is_needed(("answer", "7"))
+    lines.recorded(line(method="serverRequest/resolved", params={"requestId": 7}))
+    assert not lines.is_needed(("answer", "7"))
+    for ignored in (line(method="serverRequest/resolved", params=7), b'["id","method"]', line(id=8, method=5), b'{"id":9,"method"'):
+        lines.recorded(ignored)
+    assert not any(lines.is_needed(("answer", number)) for number in "789")
+
+
+@pytest.mark.parametrize(
+    ("notes", "error", "said"),
+    [
+        ([OUTPUT_ENDED, b"exit code 3"], ProcessError, "ended with exit code 3"),
+        ([OUTPUT_ENDED, note_of_exit(exit_code=None, signal=9)], ProcessError, "ended with signal 9"),
+        ([OUTPUT_ENDED, b"exit code 0"], None, ""),
+        ([b'{"failure":"read","error":"TruncatedStream","message":"cut"}'], TruncatedStream, "cut"),
+        ([b'{"failure":"read","error":"ConnectionLost","message":"gone"}'], ConnectionLost, "gone"),
+        ([b'{"failure":"read"'], None, ""),
+        ([b'{"failure":"read","message":5}'], ConnectionLost, "5"),
+        ([b'{"failure":"write","message":"no"}'], None, ""),
+        ([CLOSED, b"exit code 3"], None, ""),
+        ([OUTPUT_ENDED, CLOSED, b"exit code 3"], ProcessError, "exit code 3"),
+    ],
+)
+def test_a_tape_ends_as_its_notes_say(notes: list[bytes], error: type[Exception] | None, said: str) -> None:
+    way: Direction = "note"
+    playback = Playback(Tape([TapeRecord(0.0, way, note if isinstance(note, bytes) else str(note).encode()) for note in notes]))
+    while playback.next_record() is not None:
+        pass
+    playback.input_ended()
+    found = playback.error
+    assert type(found) is (type(None) if error is None else error)
+    assert said in str(found or "")
+
+
+class Spoiling(Redactor):
+    """Leaves no JSON behind."""
+
+    def line(self, line: bytes) -> bytes:
+        return b"{"
+
+
+def test_values_of_which_redaction_leaves_no_json_are_compared_by_their_text() -> None:
+    comparison = Comparison(redactor=Spoiling())
+    assert comparison.differences({"a": 1}, {"a": 1}, path="x") == ""
+    assert "{'a': 1}" in comparison.differences({"a": 1}, {"a": 2}, path="x")
+
+
+def test_folders_of_both_runs_are_the_same_place() -> None:
+    comparison = Comparison(folders=["/recorded/", "/live", "/", ""])
+    assert comparison.differences({"a": 1}, {"a": 1}, path="x") == ""
+    assert comparison.differences({"p": "/recorded/a"}, {"p": "/live/a"}, path="x") == ""
+    assert comparison.differences({"p": "/recorded-a"}, {"p": "/live-a"}, path="x") != ""
+    assert comparison.differences({"p": "/recorded/a"}, {"p": "/other/a"}, path="x") != ""
+
+
+def test_what_a_tape_may_compare_has_a_name() -> None:
+    assert check_match("prompt") == {"prompt"}
+    assert check_match(["prompt", "options"]) == {"prompt", "options"}
+    with pytest.raises(ConfigurationError, match="match cannot compare 'everything'; use some of") as caught:
+        check_match(["prompt", "everything"])
+    assert caught.value.option == "match"
+
+
+@pytest.mark.parametrize("size", [0, 1, DETAIL_LIMIT, DETAIL_LIMIT + 1, 10**5])
+def test_a_detail_repeats_no_more_than_its_limit(size: int) -> None:
+    text = "x" * size
+    assert str(Detail(text)) == (text if size <= 4096 else "x" * 4096 + TRUNCATED)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"result": "words"}, "words"),
+        ({"errors": ("one", "two")}, "one; two"),
+        ({"result": "", "errors": ("one",)}, "one"),
+        ({}, None),
+        ({"is_error": False, "result": "words"}, None),
+    ],
+)
+def test_the_detail_of_a_failure_is_what_the_other_side_wrote(given: dict[str, Any], said: str | None) -> None:
+    detail = detail_of(ReportedFailure(**given))
+    assert (None if detail is None else str(detail)) == said
+
+
+@pytest.mark.parametrize(
+    ("response", "error"),
+    [
+        ({"subtype": "error", "error": "no"}, "no"),
+        ({"subtype": "success", "response": {"mcp_response": {"error": {"message": "bad"}}}}, "bad"),
+        ({"subtype": "success", "response": {"mcp_response": {"error": {"code": 1}}}}, "{'code': 1}"),
+        ({"subtype": "success", "response": {"mcp_response": {"error": "text"}}}, "text"),
+        ({"subtype": "success", "response": {"mcp_response": {"result": 1}}}, None),
+        ({"subtype": "success", "response": {"mcp_response": 5}}, None),
+        ({"subtype": "success", "response": 5}, None),
+        (5, None),
+    ],
+)
+def test_the_error_with_which_a_host_answers_is_found_where_it_may_stand(response: Any, error: str | None) -> None:
+    assert error_answered({"type": "control_response", "response": response}) == error
+    assert error_answered({"type": "other", "response": response}) is None
+    assert error_answered([response]) is None
+
+
+def test_a_finding_names_a_message_of_a_peer_by_no_more_than_its_beginning() -> None:
+    check = WireCheck()
+    for given in ({"type": "t" * 500}, {"type": "system", "subtype": "s" * 500}, {"type": 5}):
+        check.add("out", line(**given))
+    names = [finding.message for finding in check.findings]
+    assert max(map(len, names)) <= 60 + len("system/")
+    assert all(len(part) <= 60 for name in names for part in name.split("/"))
