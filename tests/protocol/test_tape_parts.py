@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from claude_transport.errors import ConfigurationError, ConnectionLost, ProcessError, TruncatedStream
 from claude_transport.protocol.diagnosis import DETAIL_LIMIT, TRUNCATED, Detail, ReportedFailure, detail_of
-from claude_transport.protocol.expectation import error_answered
+from claude_transport.protocol.expectation import describe_message, error_answered
+from claude_transport.protocol.framing import LineFramer, OversizedLine
+from claude_transport.protocol.observation import ObservedLine
+from claude_transport.protocol.prometheus import check_labels
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.protocol.tape import CLOSED, OUTPUT_ENDED, Direction, Playback, Tape, TapeRecord, note_of_exit
 from claude_transport.protocol.tape_comparison import Comparison, check_match
@@ -119,7 +123,7 @@ def test_a_tape_ends_as_its_notes_say(notes: list[bytes], error: type[Exception]
 class Spoiling(Redactor):
     """Leaves no JSON behind."""
 
-    def line(self, line: bytes) -> bytes:
+    def line(self, line: bytes, **_: Any) -> bytes:
         return b"{"
 
 
@@ -192,3 +196,77 @@ def test_a_finding_names_a_message_of_a_peer_by_no_more_than_its_beginning() -> 
     names = [finding.message for finding in check.findings]
     assert max(map(len, names)) <= 60 + len("system/")
     assert all(len(part) <= 60 for name in names for part in name.split("/"))
+
+
+@pytest.mark.parametrize("lines", [ClaudeLines, CodexLines])
+@pytest.mark.parametrize(
+    "broken", [b'{"request_id":"r","id":1,"result":', b'["request_id","id","result"]', b'{"type":"x","id":2,"result":1}']
+)
+def test_a_recorded_line_that_is_no_answer_is_played_as_it_is(lines: Any, broken: bytes) -> None:
+    played = lines()
+    played.learn({"method": "m", "id": 1, "type": "control_request", "request_id": "r"}, {"method": "m", "id": 5, "request_id": "s"})
+    assert played.relive(broken) == broken
+
+
+def test_an_answer_to_the_live_host_has_its_own_id() -> None:
+    codex = CodexLines()
+    codex.learn({"method": "m", "id": 1}, {"method": "m", "id": "live"})
+    assert json.loads(codex.relive(line(id=1, result={}))) == {"id": "live", "result": {}}
+    assert codex.relive(line(id=1, method="m", result={})) == line(id=1, method="m", result={})
+    claude = ClaudeLines()
+    claude.learn(
+        {"type": "control_request", "request_id": "r", "request": {}}, {"type": "control_request", "request_id": "live", "request": {}}
+    )
+    assert json.loads(claude.relive(ANSWERED))["response"]["request_id"] == "live"
+
+
+def test_an_id_that_cannot_be_written_again_is_that_of_no_question() -> None:
+    assert CodexLines().read(b'{"id":"\\ud800","result":1}')[0] == ("answer", "")
+
+
+def test_a_time_that_is_no_number_of_seconds_is_refused_with_its_place(tmp_path: Path) -> None:
+    tape = tmp_path / "tape.ndjson"
+    header = Tape([TapeRecord(0.0, "out", b"{}")])
+    header.write(tape)
+    first, record, *_ = tape.read_text("utf-8").splitlines()
+    for t, said in (("1" + "0" * 400, "the number `t` is too large"), ("true", "`t` is a number"), ('"1"', "`t` is a number")):
+        tape.write_text(f'{first}\n{{"t":{t},"dir":"out","line":"x"}}\n', "utf-8")
+        with pytest.raises(ConfigurationError, match=said):
+            Tape.read(tape)
+    assert json.loads(record)["t"] == 0
+
+
+def test_what_is_shown_of_a_long_line_is_its_beginning() -> None:
+    long = b"x" * 10_000
+    assert repr(OversizedLine(long, size=10**6, limit=5)) == f"OversizedLine({b'x' * 40!r}…, size=1000000, limit=5)"
+    observed = ObservedLine(long, position=3, direction="out", t=0.5)
+    assert repr(observed) == f"ObservedLine({b'x' * 40!r}, position=3, direction='out')"
+    shown = describe_message({"type": "user", "text": "x" * 10_000})
+    assert shown.startswith("user {'type': 'user'")
+    assert shown.endswith("…")
+    assert len(shown) < 450
+
+
+@pytest.mark.parametrize("tail", [b"", b"half", b"h" * 100_000])
+def test_the_pieces_of_a_block_are_its_whole_lines(tail: bytes) -> None:
+    block = LineFramer(max_line_bytes=10**6).feed_block(b'{"a":1}\n{"b":2}\n' + tail)
+    assert block is not None
+    assert b"".join(bytes(piece) for piece in block.pieces) == bytes(block) == b'{"a":1}\n{"b":2}\n'
+
+
+@pytest.mark.parametrize(("number", "is_found"), [("0.5", False), ("1" + "0" * 400, True), ("-1" + "0" * 400, True)])
+def test_a_number_that_other_languages_cannot_hold_is_a_finding(number: str, is_found: bool) -> None:
+    def found(value: str) -> set[tuple[str, str]]:
+        check = WireCheck()
+        check.add("out", b'{"type":"result","subtype":"success","total_cost_usd":%s}' % value.encode())
+        return {(finding.path, finding.kind) for finding in check.findings}
+
+    assert (found(number) != found("0.25")) is is_found
+
+
+@pytest.mark.parametrize("name", ["", "1a", "a-b", "__a", "ä", "a b"])
+def test_a_label_that_prometheus_does_not_allow_is_refused_by_name(name: str) -> None:
+    check_labels({"a_1": "anything", "_a": "x"})
+    with pytest.raises(ConfigurationError, match="is not a valid label name") as caught:
+        check_labels({"fine": "x", name: "y"})
+    assert caught.value.option == "labels"
