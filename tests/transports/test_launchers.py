@@ -160,7 +160,19 @@ async def test_a_failed_exit_is_the_programs_whatever_the_client_says(launched: 
                 await read_one(transport)
             info = transport.info
     assert (caught.value.exit_code, caught.value.signal, caught.value.stderr_tail) == (code, None, "trouble")
+    assert caught.value.reason == "trouble"
     assert (info.exit_code, info.stderr_tail, heard) == (code, "trouble", ["trouble"])
+
+
+async def test_the_reason_of_a_failed_exit_is_told_without_what_the_options_held_in_confidence(one_of_each_kind: Launched) -> None:
+    told = "hunter2-told-in-confidence"
+    with anyio.fail_after(PATIENCE):
+        async with one_of_each_kind(shell('echo "trouble with $API_TOKEN" >&2; exit 3'), env={"API_TOKEN": told}) as transport:
+            with pytest.raises(ct.ProcessError) as caught:
+                await read_one(transport)
+    assert caught.value.reason is not None
+    assert caught.value.reason.startswith("trouble with ")
+    assert told not in caught.value.reason
 
 
 async def test_a_program_killed_at_the_other_end_is_told_as_that(one_of_each_kind: Launched) -> None:
