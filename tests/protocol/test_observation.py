@@ -233,3 +233,21 @@ def test_what_waits_for_the_end_of_a_word_stays_in_bounded_memory(line: bytes, a
             pass
         now, _ = used()
     assert now < 4 * ROOM + 500_000
+
+
+def test_a_log_without_secrets_keeps_no_more_than_the_one_that_it_is_made_of() -> None:
+    log = made_log(max_bytes=2_000)
+    scrubbed = read_all(log)
+    for number in range(300):
+        log.append_lines("out", [b'{"type":"x","number":%d,"pad":"%s"}' % (number, b"p" * 50)])
+        scrubbed = read_all(log)
+    assert log.kept_bytes < 4_000
+    assert scrubbed.kept_bytes < 4_000
+
+
+def test_an_event_of_a_line_is_one_line_of_data() -> None:
+    log = made_log()
+    log.append_lines("out", [b'{"type":"x"}', b'{"type":"y"}'])
+    events = log.take(0, max_bytes=10**6).events()
+    assert len(events) == 2
+    assert [(event.count(b"data:"), event.endswith(b"\n\n")) for event in events] == [(1, True)] * 2

@@ -270,3 +270,20 @@ def test_a_label_that_prometheus_does_not_allow_is_refused_by_name(name: str) ->
     with pytest.raises(ConfigurationError, match="is not a valid label name") as caught:
         check_labels({"fine": "x", name: "y"})
     assert caught.value.option == "labels"
+
+
+def test_a_line_over_the_limit_says_the_limit_and_its_size() -> None:
+    framer = LineFramer(max_line_bytes=5)
+    found = [each for chunk in (b"123", b"456789\n12345\n", b"1234567\n") for each in framer.feed(chunk)]
+    sizes = [(each.size, each.limit) if isinstance(each, OversizedLine) else bytes(each) for each in found]
+    assert sizes == [(9, 5), b"12345", (7, 5)]
+
+
+def test_a_turn_without_a_result_cannot_be_taken_out_of_a_tape() -> None:
+    prompt = line(type="user", message={"content": "hi"})
+    tape = Tape([TapeRecord(float(number), "in", prompt) for number in range(2)])
+    with pytest.raises(
+        ConfigurationError, match="this tape: turn 1 has no result before the next prompt, so it cannot stand alone"
+    ) as caught:
+        tape.with_turn(1, tape)
+    assert caught.value.option == "number"
