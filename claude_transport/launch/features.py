@@ -19,7 +19,6 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from claude_transport.errors import CLIVersionMismatch, warn_caller
-from claude_transport.text.printable import printable
 
 OLDEST_CLI: Final = "2.1.92"
 """The oldest CLI that this library talks to; an older one is refused."""
@@ -360,7 +359,7 @@ class SupportedRange(msgspec.Struct, frozen=True, kw_only=True):
             known = _warned.setdefault(self.program, set())
             if version in known or len(known) >= _MAX_WARNED:
                 return
-        warn_caller(f"this {self.program} is {printable(version)}, {note}; it may say or do things that this library does not know")
+        warn_caller(f"this {self.program} is {version}, {note}; it may say or do things that this library does not know")
         with _warned_lock:  # not before: where the warning is an error, each session gets it
             known.add(version)
 

@@ -12,7 +12,7 @@ import pytest
 from codex_player import Codex, acting, connected, sent
 
 from claude_transport import errors
-from claude_transport.codex import CodexOptions, CodexPool, SyncCodexSession
+from claude_transport.codex import CodexNotification, CodexOptions, CodexPool, SyncCodexSession
 from claude_transport.codex.agent import plan_codex
 from claude_transport.codex.discovery import find_codex
 from claude_transport.codex.messages import ItemCompleted, decode_message
@@ -274,3 +274,12 @@ def test_each_limit_of_a_pool_is_one_of_its_arguments(name: str) -> None:
     with pytest.raises(errors.ConfigurationError) as caught:
         CodexPool(CodexOptions(), **given)
     assert caught.value.option == name
+
+
+@pytest.mark.parametrize("more", [{}, {"unknown": {"x": 1}}, {"turn": {"id": "U", "status": 5}}])
+def test_a_message_says_when_it_was_sent_also_when_not_all_of_it_fits(more: dict[str, Any]) -> None:
+    params = {"threadId": "T", "turn": {"id": "U", "status": "inProgress"}, **more}
+    for when in ({"emittedAtMs": 1234}, {}):
+        message = decode_message(json.dumps({"method": "turn/started", "params": params, **when}).encode())
+        assert isinstance(message, CodexNotification)
+        assert message.emitted_at_ms == when.get("emittedAtMs")
