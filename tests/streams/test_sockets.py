@@ -120,6 +120,9 @@ async def test_what_fits_is_sent_without_waiting_and_the_rest_later_in_order(doo
     async with door.connected() as (stream, peer):
         sent = stream.send_now([data[:5], memoryview(data)[5:]])
         assert 0 < sent < len(data)
+        while more := stream.send_now([memoryview(data)[sent:]]):
+            sent += more
+        assert more == 0
         received: list[bytes] = []
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(stream.send, data[sent:])
