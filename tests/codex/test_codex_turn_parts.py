@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from codex_player import Codex, acting, connected, sent
 
 from claude_transport import errors
-from claude_transport.codex import CodexNotification, CodexOptions, CodexPool, SyncCodexSession
+from claude_transport.codex import ApprovalDecision, ApprovalRequest, CodexNotification, CodexOptions, CodexPool, SyncCodexSession
 from claude_transport.codex.agent import plan_codex
 from claude_transport.codex.discovery import find_codex
 from claude_transport.codex.messages import ItemCompleted, decode_message
@@ -20,7 +21,8 @@ from claude_transport.codex.options import check_options
 from claude_transport.codex.pool import LateApproval, PooledCodex
 from claude_transport.codex.tool_calls import ToolCall, tool_call_of
 from claude_transport.launch.launcher import Launcher
-from claude_transport.testing import FakeCodex
+from claude_transport.testing import CodexScenario, FakeCodex
+from claude_transport.testing.codex_scenario import RunCommand, Say
 from claude_transport.transports.subprocess import SubprocessTransport
 
 NOTHING_RUNS = "no turn is running that could be steered: send() starts one"
@@ -283,3 +285,22 @@ def test_a_message_says_when_it_was_sent_also_when_not_all_of_it_fits(more: dict
         message = decode_message(json.dumps({"method": "turn/started", "params": params, **when}).encode())
         assert isinstance(message, CodexNotification)
         assert message.emitted_at_ms == when.get("emittedAtMs")
+
+
+def test_a_blocking_wait_for_a_result_ends_in_its_time_and_the_turn_goes_on() -> None:
+    go = threading.Event()
+
+    async def decide(_: ApprovalRequest) -> ApprovalDecision:
+        with anyio.move_on_after(2.0):  # a wait without an end fails, and does not hang
+            while not go.is_set():
+                await anyio.sleep(0.005)
+        return "decline"
+
+    with FakeCodex(CodexScenario.turns([[RunCommand(command="ls", ask=True), Say(text="done")]])) as fake:
+        transport = SubprocessTransport(CodexOptions(codex_path=fake.path))
+        with SyncCodexSession(transport, on_approval=decide) as session:
+            turn = session.send("hello")
+            with pytest.raises(TimeoutError):
+                turn.result(timeout=0.01)
+            go.set()
+            assert turn.result(timeout=30.0).status == "completed"
