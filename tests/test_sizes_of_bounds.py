@@ -31,7 +31,7 @@ LARGER = {
     "testing/conformance/media.py _NEVER": 2**62,  # means never
     "testing/stand_in/tee.py _MOST_WAITING": 64 * 2**20,  # bytes
     "testing/fake_claude_process/mcp.py CALL_SECONDS": 100_000.0,  # the default of the CLI
-    "testing/fake_codex_process/frames.py MAX_PROMPT": 2**20,  # characters
+    "codex/testing/fake_codex_process/frames.py MAX_PROMPT": 2**20,  # characters
     "testing/store_conformance.py _MILLISECONDS": 1e12,  # a time in seconds is far below
     "wrappers/metrics.py _MOST_TOKENS": 10**15,  # what an exporter can count
 }
