@@ -1,4 +1,4 @@
-"""Agents: the programs that run turns. Claude Code and Codex are built in; plug-ins add more.
+"""Agents: the programs that run turns. Some are built in; plug-ins add more.
 
 Find one: `find_agent` takes a name or options, `agent_names` lists the names.
 Add one: `Agent` is what a plug-in implements, with `AgentOptions`, `StartContext`, `TurnTracker`, `HeldOptions`, and for one call

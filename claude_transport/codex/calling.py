@@ -29,7 +29,7 @@ from claude_transport.codex.messages import (
     ThreadTokenUsageUpdated,
 )
 from claude_transport.codex.session import CodexSession
-from claude_transport.completion.classification import classify_codex_exception
+from claude_transport.completion.classification import classify_exception_of
 from claude_transport.completion.output_schema import find_misfit
 from claude_transport.completion.request import NO_EXIT_CODE, end_of
 from claude_transport.errors import ClaudeTransportError, ResultError
@@ -94,12 +94,23 @@ class CodexPath(Attempt):
                 hear(result)
                 _raise_for_error(ended, result)
         except ClaudeTransportError as exc:
-            classified = classify_codex_exception(exc)
+            classified = classify_exception_of(exc, _WORDS)
             if classified is exc:
                 raise
             raise classified from exc
         finally:
             self.exit_code, self.stderr_tail = end_of(transport)
+
+
+_WORDS: Final = (
+    ("Claude CLI", "Codex CLI"),
+    ("Claude Code", "Codex"),
+    ("CLAUDE_CLI_PATH", "CODEX_CLI_PATH"),
+    ("cli_path", "codex_path"),
+    ("`claude-transport doctor` tests it step by step", "Run `codex` by hand to see what it says"),
+    ("claude", "codex"),
+)
+"""What the sentences about `claude` say of Codex."""
 
 
 def _raise_for_error(ended: CodexTurnResult, result: ResultMessage) -> None:

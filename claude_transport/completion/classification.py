@@ -16,7 +16,7 @@ import socket
 import ssl
 import traceback
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -72,16 +72,6 @@ SENTENCES: Final[tuple[tuple[type[errors.ClaudeTransportError], str], ...]] = (
     (errors.CLIConnectionError, "claude could not be reached. The cause says why."),
     (errors.TransportClosed, f"claude ended before it had answered. {_READ_STDERR}"),
 )
-
-_FOR_CODEX: Final = (
-    ("Claude CLI", "Codex CLI"),
-    ("Claude Code", "Codex"),
-    ("CLAUDE_CLI_PATH", "CODEX_CLI_PATH"),
-    ("cli_path", "codex_path"),
-    ("`claude-transport doctor` tests it step by step", "Run `codex` by hand to see what it says"),
-    ("claude", "codex"),
-)
-"""What the sentences say where Codex runs: replaced in this order."""
 
 _SUFFIX: Final = re.compile(r"\(transport=(cli|api), category=([\w-]+)\)$")
 _TIMEOUT_CODE: Final = "exec.cli.timeout"
@@ -199,12 +189,15 @@ def _too_old(error: errors.ClaudeTransportError) -> str | None:
     return None if numbers is None else f"This claude is {'.'.join(map(str, numbers))}, which is too old. Update claude."
 
 
-def classify_codex_exception(error: BaseException) -> errors.ClaudeTransportError:
-    """Make the error of this library for an exception on the CLI path when Codex runs: the sentences are those of `claude`."""
+def classify_exception_of(error: BaseException, words: Iterable[tuple[str, str]]) -> errors.ClaudeTransportError:
+    """Make the error of this library for an exception on the CLI path when another agent runs.
+
+    The sentences are those of `claude`; of each pair in `words`, the first is replaced by the second, in this order.
+    """
     found = classify_cli_exception(error)
     text = _message_of(found)
     if found is not error and read_suffix(text) is not None:
-        for word, other in _FOR_CODEX:
+        for word, other in words:
             text = text.replace(word, other)
         found.args = (text,)
     return found

@@ -25,12 +25,12 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     the cache. `usage` and `cost_usd` (US dollars at list price) belong to the attempt that succeeded. `cost_usd` is None when the
     price is not known.
 
-    `transport` is the path that answered, `resolution` says why it was chosen. `agent` is the agent that answered (`claude-code`, `codex`),
+    `transport` is the path that answered, `resolution` says why it was chosen. `agent` is the name of the agent that answered,
     `agent_resolution` says why. `structured_output` is the answer as data when a schema was given, else None.
 
     `duration` is the seconds of the whole call, `attempts` the number of attempts. `api_key_source` and `billing_source` name the
-    credential and the account that pays, never a secret. `session_id` (CLI path) can be passed to `ClaudeOptions(resume=…)`; for Codex it
-    is the id of the thread.
+    credential and the account that pays, never a secret. `session_id` (CLI path) can be passed to `ClaudeOptions(resume=…)`; for an
+    agent with threads it is the id of the thread.
 
     `exit_code` is the CLI's. It is -1 when the CLI was not started, or when a signal or the timeout ended it, and None on the API path.
 
@@ -77,7 +77,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def agent(self) -> AgentKind:
-        """The agent that answered: `claude-code` (also for the Messages API) or `codex`."""
+        """The agent that answered: `claude-code` (also for the Messages API), or the name of another agent."""
         return self.agent_resolution.kind
 
     @cached_property

@@ -170,7 +170,7 @@ def _check_part(part: Mapping[str, Any], root: Mapping[str, Any]) -> None:
             continue
         check = _CHECKS.get(name)
         if check is None:
-            raise _refused(f"the keyword {name!r} is not known here, so the answer of Codex could not be checked")
+            raise _refused(f"the keyword {name!r} is not known here, so the answer could not be checked")
         check(name, value)
     if "$ref" in part:
         _follow(root, part["$ref"])

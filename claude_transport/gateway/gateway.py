@@ -1,4 +1,4 @@
-"""`Gateway`: runs local `claude` or `codex` processes for clients on other machines or in other programs, over five media at once.
+"""`Gateway`: runs `claude`, or another agent, on this machine for clients on other machines or in other programs, over five media at once.
 
 This module has the gateway's life, the start of its processes, and its sessions (`Roster`). Look next at `arrival.py` for a
 connection before admission, at `session.py` and `link_session.py` for one after it, at `door.py` for tokens and limits, and at `choices.py`
@@ -64,13 +64,13 @@ _ANSWERS: Final = "answers"
 
 
 class Gateway:
-    """Runs `claude` or `codex` processes on this machine for clients on other machines or in other programs, and carries the lines between.
+    """Runs `claude`, or another agent, on this machine for clients on other machines or in other programs, and carries the lines between.
 
     Use it with `async with`, or with `start()` and `aclose()`. In plain mode, a process ends when the connection of its client ends. In
     link mode, the process outlives a lost connection, and the client can come back to it.
 
     Args:
-        options: how each `claude` is run, or each process of another agent (`CodexOptions`).
+        options: how each `claude` is run, or each process of another agent, by its options.
         listen: URLs to listen at: `tcp://host:port`, `tls://`, `unix:///path`, `ws://host:port/path`, `wss://`. Port 0 is any free port. A
             gateway behind a `GatewayApplication` needs none.
         command: an NDJSON program to run in place of `claude`.

@@ -53,7 +53,7 @@ async def serve(
     """Run a `Gateway(options, **settings)`: start it, and return when a signal or a call of its `aclose()` has closed it.
 
     Args:
-        options: how each `claude` is run, or each process of another agent (`CodexOptions`).
+        options: how each `claude` is run, or each process of another agent, by its options.
         handle_signals: drain and close at SIGTERM or SIGINT; a second signal ends the drain at once. Outside the main thread signals cannot
             be received: cancel the call to end it.
         on_started: called with the gateway when clients can connect.

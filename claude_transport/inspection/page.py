@@ -205,7 +205,7 @@ _MAX_ROWS: Final = 500
 _Cells: TypeAlias = list[tuple[str, str]]
 """A row of a table: the CSS class and the markup of each cell."""
 
-_ASKED_BY: Final = {"model": "the model", "host": "the host", "claude": "claude", "codex": "codex"}
+_ASKED_BY: Final = {"model": "the model", "host": "the host"}
 
 
 def _verdict(summary: TapeSummary) -> str:
@@ -352,7 +352,7 @@ def _call_row(stats: CallStats) -> _Cells:
 
 def _request_row(stats: CallStats) -> _Cells:
     counts = _numbers(stats.calls, stats.errors, stats.denied, stats.cancelled, stats.open)
-    return [("wide", escape(stats.name)), ("", _ASKED_BY[stats.asked_by]), *counts, *_mean_and_longest(stats)]
+    return [("wide", escape(stats.name)), ("", _ASKED_BY.get(stats.asked_by, stats.asked_by)), *counts, *_mean_and_longest(stats)]
 
 
 def _mean_and_longest(stats: CallStats) -> _Cells:

@@ -282,7 +282,8 @@ def plural(number: int, noun: str) -> str:
     return f"{count_text(number)} {noun}{'' if number == 1 else 's'}"
 
 
-Caller = Literal["model", "host", "claude", "codex"]
+Caller: TypeAlias = str
+"""Who asked: `model`, `host`, or the program of the agent."""
 _STATISTICS = {"error": "errors", "denied": "denied", "cancelled": "cancelled"}
 
 _MAX_NAMES = 500

@@ -44,15 +44,15 @@ class TurnSummary(msgspec.Struct, frozen=True, kw_only=True):
 class CallStats(msgspec.Struct, frozen=True, kw_only=True):
     """Counts on a tape: all calls of one tool, or all control requests of one subtype from one side.
 
-    * `name`: the tool, the subtype, or the method of a request of Codex. `asked_by`: `model` for a tool; for a request, the side that sent
-      it: `host`, `claude` or `codex`.
+    * `name`: the tool, the subtype, or the method of a request. `asked_by`: `model` for a tool; for a request, the side that sent
+      it: `host`, or the program of the agent, such as `claude`.
     * `calls`: all of them. `errors`: failed. `denied`: not allowed. `cancelled`: withdrawn by the side that asked. `open`: without an
       answer on the tape.
     * `seconds`: the sum of the durations of those that ended. `longest`: the longest of them.
     """
 
     name: str
-    asked_by: Literal["model", "host", "claude", "codex"]
+    asked_by: str
     calls: int = 0
     errors: int = 0
     denied: int = 0
@@ -77,7 +77,7 @@ class Problem(msgspec.Struct, frozen=True):
 class TapeSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of a tape, from `summarize()` or `read_timeline()`. Times are seconds, sizes bytes, costs US dollars.
 
-    * `agent`: whose lines they are: `claude` or `codex`. For Codex, `session_ids` are its threads, and a cost is not known.
+    * `agent`: whose lines they are: its program, such as `claude`. `session_ids` are threads for an agent that has them.
     * `turns`, `tools`, `requests`: one entry for each turn, for each tool, and for each subtype of control requests from one side.
     * `tokens`: the sum over the turns, each API message once. `models`, `cost_usd`: everything that was paid for, with subagents and
       interrupted turns.

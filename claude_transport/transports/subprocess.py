@@ -62,10 +62,10 @@ _UNKNOWN_OPTION = re.compile(r"error: (?:unknown option|unexpected argument) '(?
 
 
 class SubprocessTransport(StreamTransport, at_once=True):
-    """A transport to a child process: the `claude` CLI or `codex app-server` with `options`, or any program that speaks JSON lines.
+    """A transport to a child process: the `claude` CLI or another agent with `options`, or any program that speaks JSON lines.
 
     Args:
-        options: how to run the CLI: `ClaudeOptions`, or `CodexOptions` for Codex. What they alone tell is checked now. What depends on
+        options: how to run the CLI: `ClaudeOptions`, or the options of another agent. What they alone tell is checked now. What depends on
             files, versions, variables or the user is checked by `connect()`, before anything is started.
         command: a program and its arguments, to run in place of the CLI. No flag is added to it. `cwd` and the environment still come from
             `options`.

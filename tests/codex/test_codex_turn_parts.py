@@ -19,10 +19,10 @@ from claude_transport.codex.discovery import find_codex
 from claude_transport.codex.messages import ItemCompleted, decode_message
 from claude_transport.codex.options import check_options
 from claude_transport.codex.pool import LateApproval, PooledCodex
+from claude_transport.codex.testing.scenario import RunCommand, Say
 from claude_transport.codex.tool_calls import ToolCall, tool_call_of
 from claude_transport.launch.launcher import Launcher
 from claude_transport.testing import CodexScenario, FakeCodex
-from claude_transport.testing.codex_scenario import RunCommand, Say
 from claude_transport.transports.subprocess import SubprocessTransport
 
 NOTHING_RUNS = "no turn is running that could be steered: send() starts one"
