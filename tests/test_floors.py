@@ -102,6 +102,7 @@ FORBIDDEN_MODULES: Mapping[str, tuple[frozenset[str], str]] = {
 NEIGHBOURS: Mapping[str, str] = {
     "lazy → errors": "a module that cannot be read is reported as a typed error",
     "errors → text": "the message of an error may quote a peer: it is shown on one line, without secrets",
+    "redis → loops": "a connection that carries many calls waits as cheaply as every other wait at each message",
     "testing → fleet": "the kit holds what a worker serves to the same contract as every other medium",
 }
 # A wing is what the core can be used without. The core and `serving` know no wing, and a wing knows another for a reason only.

@@ -33,6 +33,7 @@ from claude_transport.fleet.messages import (
     Taken,
 )
 from claude_transport.fleet.placement import MAX_NODE_BYTES, Node, Wanted
+from claude_transport.fleet.scripts import PUSHED_BYTES
 
 MALFORMED: Final = "fleet.malformed"
 
@@ -42,12 +43,15 @@ _MAX_WANTED_BYTES: Final = 256 * 2**10
 _MAX_WAKE_BYTES: Final = 64 * 2**10
 """The most bytes of a wake-up. A larger one is about no session in particular."""
 
+_MAX_PUSHED_BYTES: Final = 2 * PUSHED_BYTES
+"""The most bytes of a message with entries. Of a larger one the stream is read instead."""
+
 _MOST: Final = 10**15 - 1
 """The largest number that any end writes: more entries, or milliseconds since 1970, do not occur."""
 
 _COUNT: Final = re.compile(r"\d{1,15}", re.ASCII)
 _NUMBER: Final = re.compile(rb"\A(\d{1,15})-0\Z")
-_CLOCK_ID: Final = re.compile(r"\d{1,15}-\d{1,10}", re.ASCII)
+_PUSHED: Final = re.compile(rb"(\d{1,15}) (\d{1,15}\.[\w-]{0,64})((?: [a-z]:\d{1,6})*)", re.ASCII)
 _SESSION: Final = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 
@@ -115,26 +119,35 @@ def woken_about(message: bytes) -> list[str]:
     return [name for each in names if (name := session_name(each)) is not None]
 
 
-def cursor_of(identifier: Any) -> str | None:
-    """Return the id of an entry of the stream of a worker; None for one that no clock has given."""
-    text = bytes_of(identifier).decode("ascii", "replace")
-    return text if _CLOCK_ID.fullmatch(text) else None
-
-
 # Entries and answers.
 
 
-def streams_of(found: Any) -> dict[str, list[tuple[bytes, Any]]]:
-    """Return (id, fields) of the entries of each stream that was read, by its key."""
+def entries_of(found: Any) -> list[Entry]:
+    """Return the entries of the one stream that was read."""
     with _reading("what a stream holds"):
-        return {text_of(key): [(bytes_of(each[0]), each[1]) for each in entries] for key, entries in (found or {}).items()}
+        return [entry_of(row[0], row[1]) for row in found[1]] if found else []
 
 
 def entry_of(identifier: Any, fields: Any) -> Entry:
-    """Return an entry of a session."""
+    """Return an entry of a session. `fields` is a mapping, or a list of names and values by turns."""
     with _reading("an entry of the session"):
         (number,) = _NUMBER.findall(bytes_of(identifier))
-        return Entry(int(number), text_of(fields[b"e"]), text_of(fields[b"k"]), bytes_of(fields[b"d"]))
+        named = fields if isinstance(fields, Mapping) else dict(zip(fields[::2], fields[1::2], strict=True))
+        return Entry(int(number), text_of(named[b"e"]), text_of(named[b"k"]), bytes_of(named[b"d"]))
+
+
+def pushed_entries(message: bytes) -> list[Entry]:
+    """Return the entries in a message on the channel of a stream; none when it says only that there are some, or is anything else."""
+    head, _, body = message.partition(b"\n") if len(message) <= _MAX_PUSHED_BYTES else (b"", b"", b"")
+    found = _PUSHED.fullmatch(head)
+    if found is None:
+        return []
+    token, entries, at = found[2].decode(), [], 0
+    for number, part in enumerate(found[3].split(), int(found[1])):
+        size = int(part[2:])
+        entries.append(Entry(number, token, chr(part[0]), body[at : at + size]))
+        at += size
+    return entries if at == len(body) else []
 
 
 def reply_of(call: Call, answer: list[Any]) -> Reply:
@@ -155,7 +168,7 @@ def reply_of(call: Call, answer: list[Any]) -> Reply:
             case Sync():
                 return Synced(text_of(rest[0]), *map(count_of, rest[1:5]))
             case Renew():
-                return Renewed(_milliseconds_of(rest[0]) / 1000, stop=bool(rest[1]))
+                return Renewed(_milliseconds_of(rest[0]) / 1000, stop=bool(rest[1]), more=bool(rest[2]))
 
 
 class Attached(msgspec.Struct, frozen=True, kw_only=True):

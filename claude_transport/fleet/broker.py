@@ -10,11 +10,12 @@ import contextlib
 import logging
 import re
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Final, NoReturn
 
 import anyio
 import anyio.lowlevel
+from anyio.lowlevel import RunVar
 
 from claude_transport.backoff import Backoff
 from claude_transport.errors import (
@@ -25,9 +26,9 @@ from claude_transport.errors import (
     ConnectionLost,
     ProtocolError,
 )
-from claude_transport.fleet.answers import MALFORMED, bytes_of, reply_of, streams_of, text_of
+from claude_transport.fleet.answers import MALFORMED, entries_of, reply_of, text_of
 from claude_transport.fleet.ends import FleetEnd
-from claude_transport.fleet.messages import Append, Call, Renew, Reply, Side, Sync, Take
+from claude_transport.fleet.messages import Append, Call, Entry, Renew, Reply, Side, Sync, Take
 from claude_transport.fleet.scripts import APPEND, RENEW, SYNC, TAKE, FleetKeys
 from claude_transport.loggers import logger_for
 from claude_transport.loops.background import LoopTask
@@ -35,24 +36,23 @@ from claude_transport.loops.current import Wakeup
 from claude_transport.redis.address import RedisAddress
 from claude_transport.redis.client import (
     COMMAND_TIMEOUT,
+    RespConnection,
+    RespCut,
+    digest_of,
     first_of,
     is_answer,
     is_of_server,
     make_client,
     require_coredis,
-    run_script,
-    subscription,
 )
+from claude_transport.redis.resp import RespError
 from claude_transport.text.printable import printable
 
 logger: logging.Logger = logger_for(__name__)
 
 DEFAULT_PREFIX: Final = "claude-fleet"
 
-READ_BLOCK: Final = 2.0
-"""Seconds for which the broker holds a read that finds nothing."""
-
-_READ_ENTRIES: Final = 64
+READ_ENTRIES: Final = 64
 """Entries of one stream that are read at once."""
 
 _BACKOFF: Final = Backoff(first=0.05, factor=2.0, maximum=1.0)
@@ -73,6 +73,9 @@ _TRANSIENT: Final = ("OOM", "LOADING", "MISCONF", "BUSY", "READONLY", "MASTERDOW
 
 _ANSWERS: Final = ("ResponseError", "NoScriptError", "StreamConsumerGroupError", "AuthorizationError", "WrongTypeError", "DataError")
 """Errors that the server has said: the connection is as good as before."""
+
+
+_shared: RunVar[dict[tuple[str, ssl.SSLContext | None], Broker]] = RunVar("brokers of this event loop")
 
 
 class BrokerCut(Exception):
@@ -99,6 +102,8 @@ class BrokerAddress:
 
     def __init__(self, url: str, *, ssl_context: ssl.SSLContext | None = None) -> None:
         self.server: RedisAddress = RedisAddress.of(url, parameters=("prefix", "owner"), ssl_context=ssl_context)
+        self.identity: tuple[str, ssl.SSLContext | None] = (url, ssl_context)
+        """What is the same for all connections to one place by one user. It holds the password."""
         self.prefix: str = self.server.parameters.get("prefix", DEFAULT_PREFIX)
         self.owner: str = self.server.parameters.get("owner", "")
         if not _PREFIX.fullmatch(self.prefix):
@@ -124,11 +129,26 @@ class Broker:
         self.keys: FleetKeys = FleetKeys(address.prefix)
         self.generation: int = 0
         self._client: Any = None
+        self._link: RespConnection | None = None
         self._failure: Exception | None = None
         self._changed = Wakeup()
         self._dropped = Wakeup()
         self._task: LoopTask | None = None
         self._closing = False
+        self._users = 0
+        self._followed: dict[bytes, list[Callable[[bytes], object]]] = {}
+
+    @classmethod
+    def shared(cls, address: BrokerAddress) -> Broker:
+        """Return the connection that the programs of this event loop have to this address, or a new one. Each user starts and closes it."""
+        there = _shared.get(None)
+        if there is None:
+            there = {}
+            _shared.set(there)
+        found = there.get(address.identity)
+        if found is None or found._closing or (found._client is None and found._failure is not None):  # noqa: SLF001 - of this class
+            found = there[address.identity] = cls(address)
+        return found
 
     async def start(self, *, timeout: float) -> None:
         """Connect. Returns when the server has answered.
@@ -137,7 +157,9 @@ class Broker:
             AuthenticationError: the server does not accept the user or the password.
             CLIConnectionError: the server was not reached within `timeout` seconds, or is a node of a cluster (`fleet.cluster`).
         """
-        self._task = LoopTask.spawn(self._run, name=f"broker {self.address}", at_end=self._changed.fire)
+        self._users += 1
+        if self._task is None:
+            self._task = LoopTask.spawn(self._run, name=f"broker {self.address}", at_end=self._changed.fire)
         try:
             with anyio.move_on_after(timeout):
                 while self._client is None and self._failure is None:
@@ -162,23 +184,27 @@ class Broker:
             raise CLIConnectionError(message, code="fleet.cluster", retryable=False)
 
     def _error(self) -> CLIConnectionError:
-        if isinstance(self._failure, CLIConnectionError):
-            return self._failure
-        said = self.address.server.without_password(f"{type(self._failure).__name__}: {self._failure}") if self._failure else "no answer"
-        if type(self._failure).__name__ == "AuthorizationError":
+        failure = self._failure
+        if isinstance(failure, CLIConnectionError):
+            return failure
+        said = self.address.server.without_password(f"{type(failure).__name__}: {failure}") if failure else "no answer"
+        code = failure.code if isinstance(failure, RespError) else ""
+        if code == "NOPERM":
             denied = _DENIED.search(said)
             command = denied[1] if denied else "PING"
             message = (
                 f"{self.address}: the user of the URL may not call {command}: give it the rights of a fleet's users (+{command.lower()})"
             )
             return CLIConnectionError(message, code="fleet.refused", retryable=False)
-        refusals = ("AuthenticationError", "AuthenticationFailureError", "AuthenticationRequiredError")
-        if type(self._failure).__name__ in refusals or "WRONGPASS" in said or "NOAUTH" in said:
+        if code in ("WRONGPASS", "NOAUTH") or "without any password" in said:
             return AuthenticationError(f"{self.address} does not accept the user or the password")
-        return CLIConnectionError(f"{self.address} cannot be reached: {said}", code="fleet.broker_unreachable")
+        return CLIConnectionError(f"{self.address} cannot be reached: {printable(said, at_most=300)}", code="fleet.broker_unreachable")
 
     async def aclose(self) -> None:
-        """Close the connection. A cancelled call still closes."""
+        """Close the connection, once each user has closed it. A cancelled call still closes."""
+        self._users -= 1
+        if self._users > 0:
+            return
         self._closing = True
         self._dropped.fire()
         self._changed.fire()
@@ -190,14 +216,8 @@ class Broker:
         retry = 0
         while not self._closing:
             try:
-                async with make_client(self.address.server, connect_timeout=COMMAND_TIMEOUT) as client:
-                    with anyio.fail_after(COMMAND_TIMEOUT):
-                        self._refuse_mode(await client.hello())
-                        await client.ping()  # a server that reads its file says so now
-                    self._client, self._failure, retry = client, None, 0
-                    self._changed.fire()
-                    while self._client is client and not self._closing:
-                        await self._dropped.wait()
+                await self._run_once()
+                retry = 0
             except Exception as exc:  # noqa: BLE001 - a task group inside wraps each error in a group
                 self._failure = first_of(exc)
                 logger.info("%s: the connection was lost (%s)", self.address, type(self._failure).__name__)
@@ -207,12 +227,42 @@ class Broker:
                 await anyio.sleep(_BACKOFF.delay(retry))
                 retry += 1
 
+    async def _run_once(self) -> None:
+        """Connect, and carry calls until the connection is lost. Raises what kept it from being made."""
+        with anyio.fail_after(COMMAND_TIMEOUT):
+            link = await RespConnection.open(self.address.server, heard=self._heard, timeout=COMMAND_TIMEOUT)
+        try:
+            async with make_client(self.address.server, connect_timeout=COMMAND_TIMEOUT) as client, anyio.create_task_group() as tasks:
+                tasks.start_soon(self._carry, link)
+                with anyio.fail_after(COMMAND_TIMEOUT):
+                    self._refuse_mode(await link.greet(self.address.server))
+                    await link.call(["PING"])  # a server that reads its file says so now
+                self._client, self._link, self._failure = client, link, None
+                self._follow_again(link)
+                self._changed.fire()
+                while self._client is client and not self._closing:
+                    await self._dropped.wait()
+                tasks.cancel_scope.cancel()
+        finally:
+            await link.aclose()
+
+    async def _carry(self, link: RespConnection) -> None:
+        try:
+            await link.run()
+        except RespCut as exc:
+            logger.info("%s: the connection was lost (%s)", self.address, printable(exc, at_most=200))
+            if link is self._link:
+                self._drop(self._client)
+
     def _drop(self, client: Any) -> None:
         """Give `client` up, when it is the one in use."""
         if client is not None and client is self._client:
-            self._client = None
+            self._client = self._link = None
             self.generation += 1
             self._dropped.fire()
+            for there in self._followed.values():
+                for heard in there:
+                    heard(b"")
         self._changed.fire()
 
     async def reached(self, *, patience: float) -> None:
@@ -228,7 +278,7 @@ class Broker:
             raise ConnectionLost(f"{self.address} was not reached again in {patience:g} s", code="fleet.broker_lost")
 
     @contextlib.asynccontextmanager
-    async def _using(self, *, timeout: float, is_script: bool = False) -> AsyncIterator[Any]:
+    async def _using(self, *, timeout: float) -> AsyncIterator[Any]:
         client = self._client
         if client is None:
             await anyio.lowlevel.checkpoint()
@@ -246,7 +296,7 @@ class Broker:
             name = type(failure).__name__
             keeps = name in _ANSWERS
             if keeps and not _is_transient(said):
-                spoilt = name == "WrongTypeError" or (is_script and name == "ResponseError" and "NOPERM" not in said)
+                spoilt = name == "WrongTypeError"
                 what = "holds something that no end of a fleet writes" if spoilt else "refused a call"
                 message = f"{self.address} {what}: {name}: {printable(said, at_most=300)}"
                 raise ProtocolError(message, code=MALFORMED if spoilt else "fleet.refused") from None
@@ -256,42 +306,111 @@ class Broker:
             logger.debug("%s: a call was cut: %s", self.address, cut)
             raise cut from None
 
-    async def script(self, text: str, keys: Sequence[str], args: Sequence[Any], *, timeout: float = COMMAND_TIMEOUT) -> list[Any]:
+    async def script(self, text: str, keys: Sequence[str], args: Sequence[Any]) -> list[Any]:
         """Run a script. Returns its answer, a list that begins with a word.
 
         Raises:
             BrokerCut: the connection was lost, or the broker takes no writes now.
             ProtocolError: the broker refused it (`fleet.refused`), or a key holds what no end writes (`fleet.malformed`).
         """
-        async with self._using(timeout=timeout, is_script=True) as client:
-            answer = await run_script(client, text, keys, args)
+        words = [len(keys), *keys, *args]
+        try:
+            answer = await self._ask(["EVALSHA", digest_of(text), *words])
+        except RespError as exc:
+            if exc.code != "NOSCRIPT":
+                self._raise_refusal(exc, is_script=True)
+            try:
+                answer = await self._ask(["EVAL", text, *words])
+            except RespError as other:
+                self._raise_refusal(other, is_script=True)
         if not isinstance(answer, list) or not answer:
             raise ProtocolError("a script of the broker has given no list", code=MALFORMED)
         return answer
+
+    async def _ask(self, words: Sequence[Any], *, topic: tuple[bytes, bytes] | None = None) -> Any:
+        """Make a call. Raises `BrokerCut`, or `RespError` for what the server has said."""
+        link = self._link
+        if link is None:
+            await anyio.lowlevel.checkpoint()
+            raise BrokerCut("the broker is not connected")
+        try:
+            return await link.call(words, topic=topic)
+        except RespCut as exc:
+            if link is self._link:
+                self._drop(self._client)
+            cut = BrokerCut(self.address.server.without_password(str(exc)))
+            logger.debug("%s: a call was cut: %s", self.address, cut)
+            raise cut from None
+
+    def _raise_refusal(self, exc: RespError, *, is_script: bool = False) -> NoReturn:
+        """Raise what an error of the server means."""
+        said = self.address.server.without_password(str(exc))
+        if not _is_transient(said):
+            spoilt = exc.code in ("WRONGTYPE", "TOOLARGE") or (is_script and exc.code != "NOPERM" and "NOPERM" not in said)
+            what = "holds something that no end of a fleet writes" if spoilt else "refused a call"
+            raise ProtocolError(f"{self.address} {what}: {printable(said, at_most=300)}", code=MALFORMED if spoilt else "fleet.refused")
+        if said.startswith(("READONLY", "LOADING", "MASTERDOWN")):
+            self._drop(self._client)
+        cut = BrokerCut(said, refused=True)
+        logger.debug("%s: a call was cut: %s", self.address, cut)
+        raise cut
 
     async def command(self, name: str, *args: Any, timeout: float = COMMAND_TIMEOUT, **options: Any) -> Any:
         """Call the method `name` of the client. Raises as `script()` does."""
         async with self._using(timeout=timeout) as client:
             return await getattr(client, name)(*args, **options)
 
-    async def listen(self, channel: str, heard: Callable[[bytes], object]) -> None:
-        """Call `heard` with each message of a channel, for ever. An empty message says that some may have been missed."""
-        retry = 0
-        while not self._closing:
-            client = self._client
-            if client is None:
-                await self._changed.wait()
-                continue
+    # Channels.
+
+    async def follow(self, channel: str, heard: Callable[[bytes], object]) -> None:
+        """Call `heard` with each message of a channel, until `unfollow()`. It must not wait or raise.
+
+        An empty message says that some may have been missed. After a lost connection the channel is followed again.
+
+        Raises:
+            BrokerCut: the connection was lost. The channel is followed as soon as there is one.
+            ProtocolError: the broker refused it (`fleet.refused`).
+        """
+        name = channel.encode()
+        self._followed.setdefault(name, []).append(heard)
+        if len(self._followed[name]) == 1:
             try:
-                async with subscription(client, channel) as messages:
-                    heard(b"")
-                    retry = 0
-                    async for message in messages:
-                        heard(bytes_of(message["data"]))
-            except Exception as exc:  # noqa: BLE001 - it is subscribed again, and what was missed is found without it
-                logger.info("%s: the channel was lost (%s)", self.address, type(first_of(exc)).__name__)
-            await anyio.sleep(_BACKOFF.delay(retry))
-            retry += 1
+                await self._ask(["SUBSCRIBE", name], topic=(b"subscribe", name))
+            except RespError as exc:
+                self.unfollow(channel, heard)
+                self._raise_refusal(exc)
+        heard(b"")
+
+    def unfollow(self, channel: str, heard: Callable[[bytes], object]) -> None:
+        """Call `heard` no more. It does not wait."""
+        name = channel.encode()
+        there = self._followed.get(name, [])
+        if heard in there:
+            there.remove(heard)
+            if not there:
+                del self._followed[name]
+                if self._link is not None:
+                    self._link.post(["UNSUBSCRIBE", name], topic=(b"unsubscribe", name))
+
+    def _follow_again(self, link: RespConnection) -> None:
+        for name, there in self._followed.items():
+            link.post(["SUBSCRIBE", name], topic=(b"subscribe", name))
+            for heard in there:
+                heard(b"")
+
+    def _heard(self, items: list[Any]) -> None:
+        """Hand a message on to those that follow its channel."""
+        if len(items) == 3 and items[0] == b"message" and isinstance(items[1], bytes) and isinstance(items[2], bytes):
+            for heard in self._followed.get(items[1], ()):
+                heard(items[2])
+
+    async def listen(self, channel: str, heard: Callable[[bytes], object]) -> None:
+        """Follow a channel for ever. A broker that refuses it is not asked again."""
+        try:
+            await self.follow(channel, heard)
+        except (BrokerCut, ProtocolError) as exc:
+            logger.info("%s: the channel is not heard (%s)", self.address, printable(exc, at_most=200))
+        await anyio.sleep_forever()
 
     async def call(self, session: str, call: Call) -> Reply:
         """Carry out one call of an end of `session`. Raises as `script()` does."""
@@ -312,17 +431,17 @@ class Broker:
                 known = [call.cursor, call.seen, call.taken, call.begun, call.over, call.stored, _or_empty(call.fed), call.heard]
                 return reply_of(call, await self.script(SYNC, [meta], [call.side.value, call.token, *known]))
             case Renew():
-                return reply_of(call, await self.script(RENEW, [meta], [call.side.value, call.token, int(call.seconds * 1000)]))
+                stream = self.keys.incoming(session) if call.side == Side.WORKER else self.keys.outgoing(session)
+                asked = [call.side.value, call.token, int(call.seconds * 1000), call.cursor]
+                return reply_of(call, await self.script(RENEW, [meta, stream], asked))
 
-    async def read(
-        self, cursors: Mapping[str, str], *, block: float = READ_BLOCK, count: int = _READ_ENTRIES
-    ) -> dict[str, list[tuple[bytes, Any]]]:
-        """Wait for entries behind the cursors, at most `block` seconds. Returns (id, fields) by key of the stream.
-
-        Raises as `script()` does.
-        """
-        found = await self.command("xread", dict(cursors), count=count, block=max(1, int(block * 1000)), timeout=block + COMMAND_TIMEOUT)
-        return streams_of(found)
+    async def read(self, key: str, cursor: int, *, count: int = READ_ENTRIES) -> list[Entry]:
+        """Return the entries of a stream behind the number `cursor`, at most `count`. Raises as `script()` does."""
+        try:
+            found = await self._ask(["XREAD", "COUNT", count, "STREAMS", key, f"{cursor}-0"])
+        except RespError as exc:
+            self._raise_refusal(exc)
+        return entries_of(found)
 
 
 def _is_transient(said: str) -> bool:

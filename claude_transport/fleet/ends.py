@@ -84,6 +84,8 @@ class FleetEnd:
         """Seconds until the lease of the other end ends, when it was last renewed; below 0 it has ended."""
         self.should_stop: bool = False
         """True when the session was asked to stop."""
+        self.has_more_to_read: bool = False
+        """True when the stream of the other end had more entries than were read, when the lease was last renewed."""
 
     def append_call(self) -> Append | None:
         """Return the next append; None when there is nothing to say, or one has no answer yet."""
@@ -101,7 +103,7 @@ class FleetEnd:
 
     def renew_call(self, seconds: float) -> Renew:
         """Return the call that renews the lease for `seconds`."""
-        return Renew(self.side, self.token, seconds)
+        return Renew(self.side, self.token, seconds, self.reader.cursor)
 
     def answered(self, call: Call, reply: Reply, *, asked_at: float, now: float) -> None:
         """Note the answer to `call`, which was made at `asked_at`.
@@ -120,7 +122,7 @@ class FleetEnd:
             case Synced() if isinstance(call, Sync):
                 self._synced(reply, now=now)
             case Renewed() if isinstance(call, Renew):
-                self.others_lease, self.should_stop = reply.other, reply.stop
+                self.others_lease, self.should_stop, self.has_more_to_read = reply.other, reply.stop, reply.more
                 self._renewed(asked_at)
             case Taken() if isinstance(call, Take):
                 self._took(call, reply)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -14,10 +15,19 @@ import anyio
 import msgspec
 
 from claude_transport.agents.agent import HeldOptions
-from claude_transport.errors import ClaudeTransportError, ConnectionLost, ProcessError, ReplayGap, TransportClosed, TruncatedStream
-from claude_transport.fleet.answers import text_of
+from claude_transport.errors import (
+    ClaudeTransportError,
+    ConnectionLost,
+    ProcessError,
+    ProtocolError,
+    ReplayGap,
+    TransportClosed,
+    TruncatedStream,
+)
+from claude_transport.fleet.answers import MALFORMED, text_of
 from claude_transport.fleet.broker import Broker, BrokerCut, Carrier
 from claude_transport.fleet.ends import WorkerEnd
+from claude_transport.fleet.feed import StreamFeed
 from claude_transport.fleet.messages import Entry, Kind, Owner, SessionEnd, StreamArrival
 from claude_transport.fleet.scripts import RELEASE
 from claude_transport.fleet.tables import Tables
@@ -112,20 +122,15 @@ class HostedSession(HostedProcess):
         self._lost: ClaudeTransportError | None = None
         self._setup: list[bytes] = []
         self._gap: ReplayGap | None = None
-        self._is_deaf = False
+        self.is_deaf: bool = False
+        """True once something that the client said has ended the session: it takes no more."""
         self._is_over = False
+        self._input = StreamFeed(
+            broker, broker.keys.incoming(session), carrier, take=self.hear, has_room=lambda: not self.is_deaf, patience=math.inf
+        )
         self._writing = anyio.CancelScope()
 
     # What the worker calls.
-
-    @property
-    def reads_from(self) -> str | None:
-        """The id of the last entry of `in` that was read; None while nothing can be read.
-
-        Both streams have to be compared first, or what was read has ended the session.
-        """
-        may_read = self._carrier.is_current and self._lost is None and not self._is_deaf
-        return f"{self.end.reader.cursor}-0" if may_read else None
 
     @property
     def ended(self) -> str:
@@ -142,35 +147,13 @@ class HostedSession(HostedProcess):
         """True when another worker gets the session."""
         return self._leaving
 
-    def hear(self, entries: Sequence[Entry]) -> None:
-        """Take entries of the client that were read. It does not wait."""
-        if self.reads_from is None:
-            return
-        try:
-            for arrival in self.end.arrived(entries):
-                if arrival.kind == Kind.BYE:
-                    self._bye.set()
-            if self.end.waiting_bytes > 4 * self.limits.line_bytes:
-                raise TurnedAway("line_too_long", "the client has not waited for the process to take its input")
-        except ReplayGap as exc:  # a worker that has taken this one's place lets the broker forget what it has taken: ask first
-            self._gap, self._is_deaf = exc, True
-            self.renew_soon()
-        except ClaudeTransportError as exc:
-            self.refuse(exc)
-        self._changed.fire()
-
     def refuse(self, exc: ClaudeTransportError) -> None:
         """End the session because of what the client sent."""
         is_long = exc.code == "fleet.line_too_long"
         reason = exc.reason if isinstance(exc, TurnedAway) else "line_too_long" if is_long else "malformed"
         logger.warning("session %s: %s", self.id, exc)
-        self._is_deaf = True
+        self.is_deaf = True
         self.stop(SessionEnd(code=reason, error=printable(exc, at_most=500)))
-
-    def wake(self) -> None:
-        """Tell the session that the connection to the broker has changed."""
-        self._carrier.wake()
-        self._changed.fire()
 
     def renew_soon(self) -> None:
         """Renew the lease now: the answer may say that the session should stop."""
@@ -197,6 +180,36 @@ class HostedSession(HostedProcess):
         self.end.stop_taking()
         self._bye.set()
 
+    # Its input.
+
+    async def _read(self) -> None:
+        """Take the input of the client. A stream that cannot be read ends this session alone."""
+        while not self.is_deaf:
+            try:
+                await self._input.run()
+            except ProtocolError as exc:
+                self.refuse(exc)
+
+    def hear(self, entries: Sequence[Entry]) -> None:
+        """Queue entries of the client for the process."""
+        if self.is_deaf:
+            return
+        try:
+            for arrival in self.end.arrived(entries):
+                if arrival.kind == Kind.BYE:
+                    self._bye.set()
+            if self.end.waiting_bytes > 4 * self.limits.line_bytes:
+                self.refuse(TurnedAway("line_too_long", "the client has not waited for the process to take its input"))
+        except ReplayGap as exc:  # a worker that has taken this one's place lets the broker forget what it has taken: ask first
+            self._gap, self.is_deaf = exc, True
+            self.renew_soon()
+        except ClaudeTransportError as exc:
+            self.refuse(exc)
+        except Exception:  # an unknown fault of one session must not end the others
+            logger.exception("reading for session %s failed", self.id)
+            self.refuse(ProtocolError("the input of the session cannot be read", code=MALFORMED))
+        self._changed.fire()
+
     # Its life.
 
     async def run(self, owner: Owner, *, notice: Sequence[bytes] = (), setup: Sequence[bytes] = ()) -> None:
@@ -215,7 +228,7 @@ class HostedSession(HostedProcess):
         self._carrier.wake()
         try:
             async with anyio.create_task_group() as tasks:
-                for work in (self._carrier.append_all, self._feed, self._renew, self._obey_bye, self._follow_store):
+                for work in (self._carrier.append_all, self._read, self._feed, self._renew, self._obey_bye, self._follow_store):
                     tasks.start_soon(self._part, work, tasks.cancel_scope)
                 await self._pump()
                 self._changed.fire()
@@ -327,6 +340,8 @@ class HostedSession(HostedProcess):
             if not await self._carrier.carry_out(self.end.renew_call(lease.seconds)):
                 continue
             self._writing.deadline = lease.write_until
+            if self.end.has_more_to_read:
+                self._input.read_on()
             if self._gap is not None:
                 self.refuse(self._gap)
                 self._gap = None

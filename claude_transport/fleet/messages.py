@@ -191,11 +191,12 @@ class Sync(msgspec.Struct, frozen=True, tag=True):
 
 
 class Renew(msgspec.Struct, frozen=True, tag=True):
-    """Renew the lease of `side` for `seconds`, from now on by the clock of the broker."""
+    """Renew the lease of `side`, which has read up to `cursor`, for `seconds`, from now on by the clock of the broker."""
 
     side: Side
     token: str
     seconds: float
+    cursor: int = 0
 
 
 Call: TypeAlias = Append | Take | Sync | Renew
@@ -233,10 +234,14 @@ class Synced(msgspec.Struct, frozen=True, tag=True):
 
 
 class Renewed(msgspec.Struct, frozen=True, tag=True):
-    """The lease is renewed. The lease of the other end ends in `other` seconds; `stop` is True when the session should end."""
+    """The lease is renewed. The lease of the other end ends in `other` seconds; `stop` is True when the session should end.
+
+    `more` is True when the stream that is read has more entries, or cannot be read.
+    """
 
     other: float
     stop: bool = False
+    more: bool = False
 
 
 class Fenced(msgspec.Struct, frozen=True, tag=True):

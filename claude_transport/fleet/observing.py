@@ -16,6 +16,7 @@ from claude_transport.fleet.broker import Broker, BrokerAddress, BrokerCut
 from claude_transport.fleet.ends import decode_struct
 from claude_transport.fleet.messages import MAX_HELD_BYTES, Entry, FleetReader, Kind, SessionEnd, StreamArrival
 from claude_transport.fleet.stream import check_version
+from claude_transport.loops.current import Wakeup
 from claude_transport.observing.following import Observation
 from claude_transport.protocol.fragments import FragmentRedactor
 from claude_transport.protocol.observation import ObservedLine, note_of_skip
@@ -25,6 +26,9 @@ from claude_transport.text.printable import printable
 
 _PATIENCE: Final = 30.0
 """Seconds for which a lost broker is waited for."""
+
+_LOOK_AGAIN: Final = 5.0
+"""Seconds after which the stream is read although nothing was told."""
 
 _LINES: Final = 2**16
 """Positions of one entry: it has fewer lines."""
@@ -46,6 +50,7 @@ class FleetObservation(Observation):
         self._start = 0.0
         self._ended = self._closed = False
         self._generation = 0
+        self._has_more, self._told = True, Wakeup()
         self.position: int = 0
 
     async def __anext__(self) -> ObservedLine:
@@ -72,7 +77,10 @@ class FleetObservation(Observation):
     async def _begin(self) -> FleetReader:
         await self._broker.start(timeout=_PATIENCE)
         try:
+            await self._broker.follow(self._broker.keys.outgoing(self._session), self._hear_of_more)
             reader = await self._find_start()
+            while await self._has_missed(reader):
+                reader = await self._find_start()
         except BaseException as exc:
             await self.aclose()
             if isinstance(exc, BrokerCut):
@@ -83,6 +91,10 @@ class FleetObservation(Observation):
         if self._fragments is not None and reader.cursor:
             self._fragments.miss()
         return reader
+
+    def _hear_of_more(self, _: bytes) -> None:
+        self._has_more = True
+        self._told.fire()
 
     async def _find_start(self) -> FleetReader:
         """Return a reader behind `since`, or at the oldest entry."""
@@ -105,20 +117,38 @@ class FleetObservation(Observation):
             raise ReplayGap(f"the lines behind {self._since} are not kept any more; since=None begins with the oldest one")
         return self._reader_behind(wanted - 1)
 
+    async def _has_missed(self, reader: FleetReader) -> bool:
+        """Read for the first time. Returns whether what was there a moment ago is there no more: it was taken meanwhile."""
+        self._has_more = False
+        try:
+            entries = await self._broker.read(self._broker.keys.outgoing(self._session), reader.cursor)
+        except BrokerCut:
+            self._has_more = True
+            return False
+        if entries:
+            self._has_more = True
+            return False
+        last = await self._broker.command("hget", self._broker.keys.meta(self._session), "wo")
+        return last is not None and count_of(last) > reader.cursor
+
     def _reader_behind(self, cursor: int) -> FleetReader:
         return FleetReader(cursor=cursor, max_held_bytes=MAX_HELD_BYTES, passes_on=True)
 
     async def _read_more(self, reader: FleetReader) -> None:
-        key = self._broker.keys.outgoing(self._session)
+        if not self._has_more:
+            with anyio.move_on_after(_LOOK_AGAIN):
+                await self._told.wait()
+        self._has_more = False
         try:
-            found = await self._broker.read({key: f"{reader.cursor}-0"})
+            entries = await self._broker.read(self._broker.keys.outgoing(self._session), reader.cursor)
             if self._generation != self._broker.generation:
                 await self._check_after_loss(reader)
         except BrokerCut:
             await self._broker.reached(patience=_PATIENCE)
             await anyio.lowlevel.checkpoint()
+            self._has_more = True
             return
-        entries = [entry_of(*row) for row in found.get(key, ())]
+        self._has_more = self._has_more or bool(entries)
         if entries and entries[0].number > reader.cursor + 1:
             self._skip(reader, entries)
         for arrival in reader.take(entries):

@@ -19,6 +19,9 @@ from __future__ import annotations
 
 from typing import Final
 
+PUSHED_BYTES: Final = 8 * 2**10
+"""The most bytes of an append that its reader is told at once. Of a larger one it is told the number, and reads the entries itself."""
+
 _OPEN: Final = """
 local function num(text) return tonumber(string.match(text or '', '^%d+')) or 0 end
 local function text(number) return string.format('%.0f', number) end
@@ -99,7 +102,7 @@ APPEND: Final = (
     _OPEN
     + """
 -- KEYS: hash, stream. ARGV: side, token, number of the first, turns that are over or '', turns that are stored or '',
--- what the process has received or '', (kind, data)*
+-- what the process has received or '', (kind, data)*. Tells the reader, who listens to a channel with the name of the stream
 local last_of, taken_of = 'ci', 'wi'
 if ARGV[1] == 'w' then last_of, taken_of = 'wo', 'co' end
 local m = redis.call('HMGET', KEYS[1], ARGV[1] .. 'e', last_of, taken_of)
@@ -107,20 +110,31 @@ if not m[1] then return {'GONE'} end
 if m[1] ~= ARGV[2] then return {'FENCED', m[1]} end
 local last, number = tonumber(m[2]), tonumber(ARGV[3])
 if number > last + 1 then return {'GAP', last, tonumber(m[3])} end
+local before, size, head, body = last, 0, ARGV[3] .. ' ' .. ARGV[2], {}
 for at = 7, #ARGV, 2 do
     if number > last then
         redis.call('XADD', KEYS[2], text(number) .. '-0', 'e', ARGV[2], 'k', ARGV[at], 'd', ARGV[at + 1])
         last = number
     end
     number = number + 1
+    size = size + #ARGV[at + 1]
 end
-redis.call('HSET', KEYS[1], last_of, text(last))
+if last > before then
+    redis.call('HSET', KEYS[1], last_of, text(last))
+    if size <= @PUSHED@ then
+        for at = 7, #ARGV, 2 do
+            head = head .. ' ' .. ARGV[at] .. ':' .. #ARGV[at + 1]
+            body[#body + 1] = ARGV[at + 1]
+        end
+    end
+    redis.call('PUBLISH', KEYS[2], head .. '\\n' .. table.concat(body))
+end
 if ARGV[4] ~= '' then raise('td', ARGV[4]) end
 if ARGV[5] ~= '' then raise('ts', ARGV[5]) end
 tell_fed(m[1], ARGV[6])
 return {'OK', last, tonumber(m[3]), used(ARGV[1], m[3])}
 """
-)
+).replace("@PUSHED@", str(PUSHED_BYTES))
 
 TAKE: Final = (
     _OPEN
@@ -195,14 +209,16 @@ return {'OK', token, base, tonumber(m[6]), tonumber(m[7]), used(ARGV[1], m[7])}
 RENEW: Final = (
     _OPEN
     + """
--- KEYS: hash. ARGV: side, token, milliseconds
+-- KEYS: hash, the stream that is read. ARGV: side, token, milliseconds, number of the last entry that was read
 local other = 'w'
 if ARGV[1] == 'w' then other = 'c' end
 local m = redis.call('HMGET', KEYS[1], ARGV[1] .. 'e', other .. 'u', 'x')
 if not m[1] then return {'GONE'} end
 if m[1] ~= ARGV[2] then return {'FENCED', m[1]} end
 redis.call('HSET', KEYS[1], ARGV[1] .. 'u', text(now + ARGV[3]))
-return {'OK', tonumber(m[2] or '0') - now, tonumber(m[3] or '0')}
+-- what cannot be read is worth a look, too
+local found = redis.pcall('XREAD', 'COUNT', 1, 'STREAMS', KEYS[2], ARGV[4] .. '-0')
+return {'OK', tonumber(m[2] or '0') - now, tonumber(m[3] or '0'), found and 1 or 0}
 """
 )
 
@@ -272,20 +288,16 @@ class FleetKeys:
         return f"{{{self._prefix}:{session}}}:meta"
 
     def incoming(self, session: str) -> str:
-        """Return the key of the stream that the client writes."""
+        """Return the key of the stream that the client writes. What is added is told on a channel of the same name."""
         return f"{{{self._prefix}:{session}}}:in"
 
     def outgoing(self, session: str) -> str:
-        """Return the key of the stream that the worker writes."""
+        """Return the key of the stream that the worker writes, and of its channel."""
         return f"{{{self._prefix}:{session}}}:out"
 
     def setup(self, session: str) -> str:
         """Return the key of the hash with the requests that set a session up."""
         return f"{{{self._prefix}:{session}}}:setup"
-
-    def inbox(self, node: str) -> str:
-        """Return the key of the stream with which a worker ends its own read under way."""
-        return f"{{{self._prefix}}}:node:{node}"
 
     def wake(self, node: str) -> str:
         """Return the channel that wakes a worker. It keeps nothing."""

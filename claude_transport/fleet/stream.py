@@ -12,7 +12,7 @@ import hmac
 import logging
 import random
 import secrets
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 import anyio
@@ -33,11 +33,13 @@ from claude_transport.errors import (
     UsageError,
 )
 from claude_transport.fleet.answers import MALFORMED, Attached, entry_of, nodes_of, text_of
-from claude_transport.fleet.broker import READ_BLOCK, Broker, BrokerAddress, BrokerCut, Carrier
+from claude_transport.fleet.broker import Broker, BrokerAddress, BrokerCut, Carrier
 from claude_transport.fleet.ends import ClientEnd, decode_struct
+from claude_transport.fleet.feed import StreamFeed
 from claude_transport.fleet.messages import (
     DEFAULT_WINDOW_BYTES,
     FLEET_VERSIONS,
+    Entry,
     Kind,
     Owner,
     Renew,
@@ -153,7 +155,7 @@ class FleetConnectable(ByteStreamConnectable):
                 format that this library knows (`fleet.version`).
             ReplayGap: entries behind `since` are not kept any more.
         """
-        broker = Broker(self._address)
+        broker = Broker.shared(self._address)
         deadline = anyio.current_time() + self._start_timeout
         await broker.start(timeout=self._start_timeout)
         stream: FleetStream | None = None
@@ -375,6 +377,14 @@ class FleetStream(ByteStream):
         self._sending = anyio.ResourceGuard("writing to")
         self._receiving = anyio.ResourceGuard("reading from")
         self._carrier = Carrier(broker, session, end, patience=patience, on_change=self._changed.fire)
+        self._feed = StreamFeed(
+            broker,
+            broker.keys.outgoing(session),
+            self._carrier,
+            take=self._take_all,
+            has_room=lambda: self._closing or self._put - self._inbox.taken < self._window,
+            patience=CLIENT_LEASE,
+        )
         self._task = LoopTask.spawn(self._run, name=f"fleet session {session}", at_end=self._task_over)
 
     # What users of the stream see.
@@ -415,6 +425,7 @@ class FleetStream(ByteStream):
             self._end.consumed(self._numbers[done - 1][1])
             del self._numbers[:done]
             self._changed.fire()
+            self._feed.wake()
 
     async def send(self, item: bytes) -> None:
         """Queue all of `item`. Waits while the window is full: the process, or the broker, does not take it."""
@@ -453,6 +464,7 @@ class FleetStream(ByteStream):
         self._closing = True
         self._inbox.clear()
         self._notify()
+        self._feed.wake()
         try:
             with anyio.move_on_after(self._close_timeout):
                 if self._over is None:
@@ -552,30 +564,18 @@ class FleetStream(ByteStream):
                 await self._broker.call(self.session, call)
 
     async def _read(self) -> None:
-        """Read the output, until the end of the session."""
-        key = self._broker.keys.outgoing(self.session)
-        while self._over is None:
-            await self._carrier.compare()
-            if self._put - self._inbox.taken >= self._window and not self._closing:
-                await self._changed.wait()
-                continue
-            try:
-                found = await self._broker.read({key: f"{self._end.reader.cursor}-0"}, block=READ_BLOCK)
-            except BrokerCut:
-                await self._broker.reached(patience=CLIENT_LEASE)
-                await anyio.lowlevel.checkpoint()
-                continue
-            if not self._carrier.is_current:
-                continue  # it was read before the streams were compared
-            try:
-                arrivals = self._end.arrived(entry_of(*row) for row in found.get(key, ()))
-            except ReplayGap:
-                # a client that has taken this one's place lets the broker forget what it has read: then this raises `fleet.fenced`
-                await self._carrier.carry_out(self._end.renew_call(CLIENT_LEASE))
-                raise
-            for arrival in arrivals:
-                self._take(arrival)
-            self._notify()
+        """Take the output, until the end of the session."""
+        try:
+            await self._feed.run(until=lambda: self._over is not None)
+        except ReplayGap:
+            # a client that has taken this one's place lets the broker forget what it has read: then this raises `fleet.fenced`
+            await self._carrier.carry_out(self._end.renew_call(CLIENT_LEASE))
+            raise
+
+    def _take_all(self, entries: Sequence[Entry]) -> None:
+        for arrival in self._end.arrived(entries):
+            self._take(arrival)
+        self._notify()
 
     def _take(self, arrival: StreamArrival) -> None:
         match arrival.kind:
@@ -641,7 +641,8 @@ class FleetStream(ByteStream):
         missed_since: float | None = None
         while True:
             await anyio.sleep(CLIENT_LEASE / random.uniform(6, 12))  # noqa: S311 - clients that began together do not renew together
-            await self._carrier.carry_out(self._end.renew_call(CLIENT_LEASE))
+            if await self._carrier.carry_out(self._end.renew_call(CLIENT_LEASE)) and self._end.has_more_to_read:
+                self._feed.read_on()
             if self._owner is None or (self._end.others_lease or 0) > 0:
                 missed_since = None
                 continue

@@ -6,7 +6,6 @@ workers fill it again.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
@@ -103,7 +102,7 @@ class Tables:
             await self._ask("hset", self._keys.homes, {workspace: node})
 
     async def forget_gone(self, now: float) -> None:
-        """Remove workers that were silent for an hour, with their streams, and rows that no worker has written.
+        """Remove workers that were silent for an hour, and rows that no worker has written.
 
         Then remove workspaces of workers that are gone, or of which there are too many.
         """
@@ -111,9 +110,6 @@ class Tables:
         live = {name for name, node in nodes.items() if node and node.id.encode() == name and abs(now - node.seen) <= _FORGOTTEN}
         gone = [name for name in nodes if name not in live]
         await self._delete(self._keys.nodes, gone)
-        for name in gone:  # a worker that was killed has left its stream
-            with contextlib.suppress(UnicodeDecodeError):
-                await self._broker.command("unlink", [self._keys.inbox(name.decode())])
         homes = {bytes_of(name): bytes_of(node) for name, node in (await self._ask("hgetall", self._keys.homes)).items()}
         kept = [name for name, node in homes.items() if node in live]
         await self._delete(self._keys.homes, [*(homes.keys() - set(kept)), *kept[MOST_HOMES:]])
@@ -125,23 +121,6 @@ class Tables:
     async def count_waiting(self, now: float) -> int:
         """Return how many sessions wait for a worker."""
         return await count_waiting(self._ask, self._keys, now)
-
-    async def end_read(self, node: str) -> None:
-        """End the read of this worker that is under way: the next one has the streams of all its sessions."""
-        last: dict[str, Any] = {"trim_strategy": token("MAXLEN"), "trim_operator": token("EQUAL"), "threshold": 1}
-        try:
-            await self._broker.command("xadd", self._keys.inbox(node), {"w": ""}, **last)
-        except ProtocolError:  # another type, or it is full: this worker alone makes it
-            await self.clear_inbox(node)
-            try:
-                await self._broker.command("xadd", self._keys.inbox(node), {"w": ""}, **last)
-            except ProtocolError as exc:  # it is no fault of the session that this call is for: the read ends by itself, later
-                logger.warning("the read under way was not ended: %s", exc)
-
-    async def clear_inbox(self, node: str) -> str:
-        """Delete the stream of a worker. Returns the cursor with which it is read from now on."""
-        await self._broker.command("delete", [self._keys.inbox(node)])
-        return "0-0"
 
     async def admit(self) -> bool:
         """Let the sessions wait that clients have begun. Returns whether there may be more of them."""

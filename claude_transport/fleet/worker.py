@@ -1,6 +1,6 @@
 """`FleetWorker`: takes sessions of a fleet from the broker, and runs their processes on this machine.
 
-It claims sessions, reads the streams of all of them in one call, and tells the others that it lives. One session is in `hosted.py`.
+It claims sessions, and tells the others that it lives. One session is in `hosted.py`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,12 @@ from claude_transport.fleet.answers import (
     MALFORMED,
     bytes_of,
     count_of,
-    cursor_of,
     decode_wanted,
-    entry_of,
     fields_of,
     text_of,
     woken_about,
 )
-from claude_transport.fleet.broker import READ_BLOCK, Broker, BrokerAddress, BrokerCut, Carrier
+from claude_transport.fleet.broker import Broker, BrokerAddress, BrokerCut, Carrier
 from claude_transport.fleet.ends import LEASE_SECONDS, Claimed, WorkerEnd
 from claude_transport.fleet.hosted import HostedSession, failed_end, release_session
 from claude_transport.fleet.messages import FLEET_VERSIONS, Owner, SessionEnd
@@ -226,7 +224,6 @@ class FleetWorker:
     async def _serve(self, broker: Broker) -> None:
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._read)
                 tasks.start_soon(self._beat)
                 tasks.start_soon(self._take_waiting, tasks)
                 tasks.start_soon(broker.listen, broker.keys.wake(self.name), self._woken)
@@ -234,7 +231,6 @@ class FleetWorker:
             with anyio.CancelScope(shield=True):
                 with contextlib.suppress(BrokerCut, ClaudeTransportError):
                     await broker.command("hdel", broker.keys.nodes, [self.name])
-                    await broker.command("delete", [broker.keys.inbox(self.name)])
                 await broker.aclose()
 
     async def drain(self, *, timeout: float | None = None) -> None:
@@ -297,63 +293,6 @@ class FleetWorker:
         await Tables(broker).tell(node)
         self._told_load = node.load
 
-    async def _reach(self, broker: Broker) -> None:
-        while True:
-            with contextlib.suppress(ClaudeTransportError):
-                await broker.reached(patience=_BEAT)
-                break
-        await anyio.sleep(_BEAT / 60)
-
-    async def _read(self) -> None:
-        """Read the streams of all sessions, and the stream with which this worker ends the read that is under way."""
-        assert self._broker is not None  # noqa: S101 - as above
-        broker, inbox = self._broker, "0-0"
-        inbox_key = broker.keys.inbox(self.name)
-        generation = broker.generation
-        while True:
-            if generation != broker.generation:
-                generation = broker.generation
-                for session in self._sessions.values():
-                    session.wake()
-            followed = {broker.keys.incoming(each.id): each for each in self._sessions.values()}
-            cursors = {key: cursor for key, each in followed.items() if (cursor := each.reads_from) is not None}
-            is_complete = len(cursors) == len(followed)
-            try:
-                found = await self._read_sound(broker, {inbox_key: inbox, **cursors}, block=READ_BLOCK if is_complete else 0.02)
-            except BrokerCut:
-                await self._reach(broker)
-                continue
-            for key, rows in found.items():
-                if key == inbox_key:
-                    inbox = cursor_of(rows[-1][0]) or await Tables(broker).clear_inbox(self.name)
-                else:
-                    self._hear(followed[key], rows)
-
-    async def _read_sound(self, broker: Broker, cursors: Mapping[str, str], *, block: float) -> dict[str, list[tuple[bytes, Any]]]:
-        """Read streams in one call. A key that is no stream fails the call: it is found by halves, and ends its own session alone."""
-        try:
-            return await broker.read(cursors, block=block)
-        except ProtocolError as exc:
-            if exc.code != MALFORMED:
-                raise
-            if len(cursors) == 1:
-                await self._give_up(broker, next(iter(cursors)), exc)
-                return {}
-        keys = list(cursors)
-        half = len(keys) // 2
-        found: dict[str, list[tuple[bytes, Any]]] = {}
-        for some in (keys[:half], keys[half:]):
-            found |= await self._read_sound(broker, {key: cursors[key] for key in some}, block=0)
-        return found
-
-    async def _give_up(self, broker: Broker, key: str, exc: ProtocolError) -> None:
-        """End the session of a stream that cannot be read. The stream of this worker itself is made anew."""
-        if key == broker.keys.inbox(self.name):
-            await Tables(broker).clear_inbox(self.name)
-        for session in list(self._sessions.values()):
-            if key == broker.keys.incoming(session.id):
-                session.refuse(exc)
-
     def _woken(self, message: bytes) -> None:
         """Look at the queue. The lease of a session of this worker is renewed at once: it was asked to stop."""
         names = woken_about(message)
@@ -362,15 +301,6 @@ class FleetWorker:
                 self._sessions[name].renew_soon()
         self._placing.ask(names)
         self._look.set()
-
-    def _hear(self, session: HostedSession, rows: Sequence[tuple[bytes, Any]]) -> None:
-        try:
-            session.hear([entry_of(*row) for row in rows])
-        except ProtocolError as exc:
-            session.refuse(exc)
-        except Exception:  # an unknown fault of one session must not end the others
-            logger.exception("reading for session %s failed", session.id)
-            session.refuse(ProtocolError("the input of the session cannot be read", code=MALFORMED))
 
     # Taking sessions.
 
@@ -588,7 +518,6 @@ class FleetWorker:
         self._claiming.discard(session)
         if self._draining:
             hosted.leave()
-        await Tables(broker).end_read(self.name)  # the one under way does not have its stream
         info = hosted.transport.info
         owner = Owner(
             node=self.name,

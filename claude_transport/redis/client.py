@@ -1,7 +1,9 @@
-"""A connection to a Redis or Valkey server, over coredis. No other module imports coredis, and this one inside its functions only.
+"""Connections to a Redis or Valkey server: over coredis for most, and a `RespConnection` for many small calls and what is told unasked.
 
-What goes wrong here is an error of coredis or of anyio. Fleet and session stores make errors of this library from it, each with its own
-codes: `first_of()`, `is_of_server()` and `is_answer()` say what happened.
+No other module imports coredis, and this one inside its functions only.
+
+What goes wrong over coredis is an error of coredis or of anyio. Fleet and session stores make errors of this library from it, each with
+its own codes: `first_of()`, `is_of_server()` and `is_answer()` say what happened.
 """
 
 from __future__ import annotations
@@ -9,21 +11,32 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+import socket
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, Self
 
 import anyio
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, SocketAttribute
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from claude_transport.errors import ConfigurationError
+from claude_transport.loops.current import Wakeup, clock_here
 from claude_transport.redis.address import RedisAddress
+from claude_transport.redis.resp import RespError, RespParser, RespPush, encode_command
 
 COMMAND_TIMEOUT: Final = 5.0
 """Seconds for one command of a fleet. Each is small, and a lease ends if a worker waits long for a server that is gone."""
 
 STORE_TIMEOUT: Final = 30.0
 """Seconds for one call of a session store, connecting included. It is many commands, and they may carry many megabytes."""
+
+
+_CHUNK: Final = 2**18
+"""The most bytes that a connection reads at once."""
+
+_ANSWERED_BY_PUSH: Final = frozenset({b"subscribe", b"unsubscribe"})
+"""Calls that the server answers as if it had not been asked."""
 
 
 def require_coredis(user: str) -> None:
@@ -82,7 +95,7 @@ def _tidy_connection() -> Any:
 async def run_script(client: Any, text: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
     """Run a script, and return its answer. The text is sent only to a server that does not have it yet."""
     try:
-        return await client.evalsha(_digest_of(text), keys=keys, args=args)
+        return await client.evalsha(digest_of(text), keys=keys, args=args)
     except Exception as exc:
         if type(first_of(exc)).__name__ != "NoScriptError":
             raise
@@ -90,15 +103,9 @@ async def run_script(client: Any, text: str, keys: Sequence[str], args: Sequence
 
 
 @functools.cache
-def _digest_of(text: str) -> str:
+def digest_of(text: str) -> str:
+    """Return the name under which a server knows a script."""
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-
-
-def subscription(client: Any, channel: str) -> Any:
-    """Return what `async with` subscribes to a channel. The messages come out of it by `async for`, with their bytes under `data`."""
-    from coredis.retry import NoRetryPolicy
-
-    return client.pubsub(channels=[channel], retry_policy=NoRetryPolicy(), ignore_subscribe_messages=True)
 
 
 def token(word: str) -> Any:
@@ -142,3 +149,161 @@ def is_answer(failure: Exception) -> bool:
     from coredis.exceptions import ResponseError
 
     return isinstance(failure, ResponseError)
+
+
+class RespCut(Exception):
+    """The connection was lost. A call without an answer may or may not have been carried out."""
+
+
+class _Pending:
+    """A call that waits for its answer. `topic` is the verb and the channel of one that a push answers."""
+
+    __slots__ = ("answer", "asked_at", "is_done", "topic", "woken")
+
+    def __init__(self, asked_at: float, topic: tuple[bytes, bytes] | None) -> None:
+        self.answer: Any = None
+        self.asked_at = asked_at
+        self.is_done = False
+        self.topic = topic
+        self.woken = Wakeup()
+
+    def end(self, answer: Any) -> None:
+        self.answer, self.is_done = answer, True
+        self.woken.fire()
+
+
+class RespConnection:
+    """A connection that `open()` has made. `run()` carries it, until it is lost or cancelled.
+
+    Args:
+        stream: the bytes, from before the first word.
+        heard: called with each push that is no answer: a message of a channel, or its end. It must not wait or raise.
+        timeout: seconds for an answer. A server that takes longer is given up.
+    """
+
+    def __init__(self, stream: ByteStream, *, heard: Callable[[list[Any]], object], timeout: float) -> None:
+        self._stream = stream
+        self._heard = heard
+        self._timeout = timeout
+        self._parser = RespParser()
+        self._pending: deque[_Pending] = deque()
+        self._out: list[bytes] = []
+        self._has_output, self._has_calls = Wakeup(), Wakeup()
+        self._clock = clock_here()
+        self._lost: Exception | None = None
+
+    @classmethod
+    async def open(cls, address: RedisAddress, *, heard: Callable[[list[Any]], object], timeout: float) -> Self:
+        """Connect, with TLS when the address says so. The caller bounds it, and calls `run()` and `greet()`.
+
+        Raises:
+            OSError: the server cannot be reached, or its certificate is not accepted.
+        """
+        if address.tls is None:
+            stream: ByteStream = await anyio.connect_tcp(address.host, address.port)
+        else:
+            stream = await anyio.connect_tcp(address.host, address.port, ssl_context=address.tls, tls_standard_compatible=False)
+        raw: socket.socket = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 - anyio's method, not Django's
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return cls(stream, heard=heard, timeout=timeout)
+
+    async def greet(self, address: RedisAddress) -> dict[bytes, Any]:
+        """Log in, and choose the database. Returns what the server says of itself. Raises as `call()` does."""
+        who = ["AUTH", address.username or "default", address.password] if address.password is not None else []
+        said = await self.call(["HELLO", 3, *who])
+        if address.database:
+            await self.call(["SELECT", address.database])
+        return dict(zip(said[::2], said[1::2], strict=False)) if isinstance(said, list) else {}
+
+    async def run(self) -> None:
+        """Carry calls and answers until the connection is lost. Each call without an answer ends with `RespCut` then.
+
+        Raises:
+            RespCut: why it was lost.
+        """
+        try:
+            async with anyio.create_task_group() as tasks:
+                for work in (self._write, self._read, self._watch):
+                    tasks.start_soon(self._part, work, tasks.cancel_scope)
+        finally:
+            self._lost = self._lost or RespCut("the connection was closed")
+            for pending in self._pending:
+                pending.end(self._lost)
+            self._pending.clear()
+            await self.aclose()
+        raise self._lost
+
+    async def _part(self, work: Callable[[], Any], scope: anyio.CancelScope) -> None:
+        try:
+            await work()
+        except (OSError, anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, ValueError, RespCut) as exc:
+            self._lost = self._lost or RespCut(f"{type(exc).__name__}: {exc}")
+            scope.cancel()
+
+    async def call(self, words: Sequence[Any], *, topic: tuple[bytes, bytes] | None = None) -> Any:
+        """Make a call, and return its answer. A cancelled call may be carried out all the same.
+
+        Raises:
+            RespError: the server has said so.
+            RespCut: the connection was lost.
+        """
+        pending = self.post(words, topic=topic)
+        while not pending.is_done:
+            await pending.woken.wait()
+        answer = pending.answer
+        if isinstance(answer, RespError):
+            raise answer
+        if isinstance(answer, RespCut):
+            raise RespCut(str(answer))
+        return answer
+
+    def post(self, words: Sequence[Any], *, topic: tuple[bytes, bytes] | None = None) -> _Pending:
+        """Make a call without waiting for its answer. On a lost connection it has `RespCut` for an answer."""
+        pending = _Pending(self._clock(), topic)
+        if self._lost is not None:
+            pending.end(self._lost)
+            return pending
+        self._out.append(encode_command(words))
+        self._pending.append(pending)
+        self._has_output.fire()
+        self._has_calls.fire()
+        return pending
+
+    async def aclose(self) -> None:
+        """Close the connection, also when it was never run."""
+        with anyio.CancelScope(shield=True):
+            await anyio.aclose_forcefully(self._stream)
+
+    async def _write(self) -> None:
+        while True:
+            while not self._out:
+                await self._has_output.wait()
+            data = b"".join(self._out) if len(self._out) > 1 else self._out[0]
+            self._out.clear()
+            await self._stream.send(data)
+
+    async def _read(self) -> None:
+        while True:
+            for said in self._parser.feed(await self._stream.receive(_CHUNK)):
+                if isinstance(said, RespPush):
+                    self._pushed(said.items)
+                elif self._pending:
+                    self._pending.popleft().end(said)
+                else:
+                    raise RespCut("the server has answered a call that was not made")
+
+    def _pushed(self, items: list[Any]) -> None:
+        if len(items) > 1 and items[0] in _ANSWERED_BY_PUSH and self._pending and self._pending[0].topic == (items[0], items[1]):
+            self._pending.popleft().end(items)
+        else:
+            self._heard(items)
+
+    async def _watch(self) -> None:
+        """Give up a server that does not answer in time."""
+        while True:
+            while not self._pending:
+                await self._has_calls.wait()
+            until = self._pending[0].asked_at + self._timeout
+            if self._clock() >= until:
+                raise TimeoutError(f"no answer in {self._timeout:g} s")
+            await anyio.sleep_until(until)

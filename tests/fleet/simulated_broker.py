@@ -282,7 +282,8 @@ class SimulatedBroker:
         self._note_fields(name, session, f"renew {side}", call.token)
         m = session.fields
         m[side + "u"] = self.now + int(call.seconds * 1000)
-        return ["OK", m[("w" if side == "c" else "c") + "u"] - self.now, int(m.get("x", 0))]
+        other = Side.WORKER if call.side == Side.CLIENT else Side.CLIENT
+        return ["OK", m[("w" if side == "c" else "c") + "u"] - self.now, int(m.get("x", 0)), int(bool(self.read(name, other, call.cursor)))]
 
     def release(self, name: str, token: str, state: str, kept: int) -> list[Any]:
         session = self._find(name)
@@ -381,4 +382,4 @@ def as_reply(call: Call, answer: list[Any]) -> Reply:
         case Sync():
             return Synced(answer[1], answer[2], answer[3], answer[4], answer[5])
         case Renew():
-            return Renewed(answer[1] / 1000, stop=bool(answer[2]))
+            return Renewed(answer[1] / 1000, stop=bool(answer[2]), more=bool(answer[3]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -16,7 +17,7 @@ import claude_transport as ct
 from claude_transport import errors
 from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
 from claude_transport.fleet.broker import Broker, BrokerAddress
-from claude_transport.fleet.messages import Append, Side, Take
+from claude_transport.fleet.messages import Append, Entry, Side, Take
 from claude_transport.fleet.scripts import ATTACH, CLAIM, CREATE, RELEASE
 from claude_transport.testing import FakeClaude, Scenario
 
@@ -166,7 +167,7 @@ async def test_a_client_that_was_replaced_while_it_read_nothing_is_told_so_and_n
     readers: list[LateReader] = []
 
     class LateReader(Broker):
-        """Hands out what it reads when `gate` is set."""
+        """Hands out what it reads when `gate` is set, and has to read all that it is told before."""
 
         def __init__(self, address: BrokerAddress) -> None:
             super().__init__(address)
@@ -175,7 +176,10 @@ async def test_a_client_that_was_replaced_while_it_read_nothing_is_told_so_and_n
             self.reads = 0
             readers.append(self)
 
-        async def read(self, *args: Any, **options: Any) -> dict[str, list[tuple[bytes, Any]]]:
+        async def follow(self, channel: str, heard: Callable[[bytes], object]) -> None:
+            await super().follow(channel, lambda message: heard(message if self.gate.is_set() else b""))
+
+        async def read(self, *args: Any, **options: Any) -> list[Entry]:
             found = await super().read(*args, **options)
             await self.gate.wait()
             self.reads += bool(found)
@@ -195,7 +199,7 @@ async def test_a_client_that_was_replaced_while_it_read_nothing_is_told_so_and_n
 
         await length_is(0)  # the first client has said what it has read, so that nothing but a read can tell it anything
         late.gate, reads = anyio.Event(), late.reads
-        second = FleetTransport(broker.url, session=first.session)
+        second = FleetTransport(f"{broker.url}?prefix=claude-fleet", session=first.session)  # a connection of its own
         await second.connect()
         messages = second.read_messages()
         for message in numbered(range(3)):

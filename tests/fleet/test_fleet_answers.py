@@ -12,7 +12,7 @@ import pytest
 from claude_transport import errors
 from claude_transport.fleet import answers
 from claude_transport.fleet.ends import Claimed, decode_struct
-from claude_transport.fleet.messages import Append, Appended, Owner, Renew, Renewed, SessionEnd, Side, Sync, Take
+from claude_transport.fleet.messages import Append, Appended, Entry, Owner, Renew, Renewed, SessionEnd, Side, Sync, Take
 from claude_transport.fleet.placement import Wanted, rank_nodes
 
 CALLS = [Append(Side.CLIENT, "1.a", 1, ()), Take(Side.WORKER, "1.a", 1), Sync(Side.CLIENT, "1.a", 0, ""), Renew(Side.WORKER, "1.a", 1.0)]
@@ -23,8 +23,8 @@ READERS: list[Callable[[Any], Any]] = [
     answers.count_of,
     answers.fields_of,
     answers.session_name,
-    answers.cursor_of,
-    answers.streams_of,
+    answers.entries_of,
+    lambda value: answers.entries_of([b"key", value]),
     answers.nodes_of,
     answers.Attached.of,
     lambda value: answers.entry_of(b"1-0", value),
@@ -71,7 +71,15 @@ def test_a_number_is_one_that_an_end_writes(value: Any) -> None:
 def test_numbers_in_range_are_read() -> None:
     assert [answers.count_of(value) for value in (b"0", "7", 7, b"9" * 15)] == [0, 7, 7, 10**15 - 1]
     assert answers.reply_of(CALLS[0], [b"OK", 3, 2, 1]) == Appended(3, 2, 1)
-    assert answers.reply_of(CALLS[3], [b"OK", -1500, 0]) == Renewed(-1.5, stop=False)
+    assert answers.reply_of(CALLS[3], [b"OK", -1500, 0, 1]) == Renewed(-1.5, stop=False, more=True)
+
+
+def test_the_entries_of_a_message_are_cut_out_of_it_and_of_any_other_message_there_are_none() -> None:
+    found = answers.pushed_entries(b"7 1.ab-c d:3 p:0 e:2\n{}\n[]")
+    assert found == [Entry(7, "1.ab-c", "d", b"{}\n"), Entry(8, "1.ab-c", "p", b""), Entry(9, "1.ab-c", "e", b"[]")]
+    assert answers.pushed_entries(b"7 1.ab-c\n") == []
+    for message in (b"", b"\n", b"7 1.a d:3\n{}", b"7 1.a d:1\n{}", b"7 x d:2\n{}", b"-1 1.a d:2\n{}", b"7 1.a d:2\n{}" + b" " * 2**20):
+        assert answers.pushed_entries(message) == []
 
 
 @pytest.mark.parametrize(

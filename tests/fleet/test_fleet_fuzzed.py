@@ -58,8 +58,7 @@ class Hostile:
                 [("hset", KEYS.nodes, {name: self.value() for name in names})],
                 [("hset", KEYS.homes, {name: self.value() for name in names})],
                 [("publish", KEYS.wake("w"), self.value()) for _ in range(20)],
-                self.retyped(rng.choice((KEYS.queue, KEYS.homes, KEYS.inbox("w")))),
-                self.filled(KEYS.inbox("w")),
+                self.retyped(rng.choice((KEYS.queue, KEYS.homes))),
             )
         )
 
@@ -71,7 +70,14 @@ class Hostile:
 
     def filled(self, key: str) -> list[Command]:
         fields = {self.rng.choice((b"e", b"k", b"d", b"w", b"\xff")): self.value() for _ in range(self.rng.randint(1, 4))}
-        return [("xadd", key, fields, self.rng.choice(NUMBERS)) for _ in range(self.rng.randint(1, 3))]
+        added: list[Command] = [("xadd", key, fields, self.rng.choice(NUMBERS)) for _ in range(self.rng.randint(1, 3))]
+        return [*added, ("publish", key, self.rng.choice((b"", self.value(), self.message())))]
+
+    def message(self) -> bytes:
+        """What tells of entries, or nearly."""
+        size = self.rng.choice((0, 7, 7, 7, 999_999))
+        number, token = self.rng.choice((0, 1, 2, 3, 10**15 - 1)), self.rng.choice(("1.a", "0.", "9.b", "x"))
+        return b"%d %b %b:%d\n" % (number, token.encode(), self.rng.choice((b"d", b"p", b"o", b"e", b"Z")), size) + b'{"n":0}'
 
     def retyped(self, key: str) -> list[Command]:
         made: list[Command] = [

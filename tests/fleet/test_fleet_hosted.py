@@ -165,7 +165,7 @@ class Stand:
 
     async def set_lease(self, *, held: bool) -> None:
         self.lease.held = held
-        self.session.wake()
+        self.carrier.on_change()
         await anyio.wait_all_tasks_blocked()
 
 
@@ -243,11 +243,11 @@ async def test_a_session_that_moves_waits_for_the_turn_of_a_prompt_that_the_proc
         tasks.start_soon(move)
         await anyio.wait_all_tasks_blocked()
         stand.end.say(running)
-        stand.session.wake()
+        stand.carrier.on_change()
         await anyio.sleep(600)
         assert moved == []
         stand.end.say(result + idle)
-        stand.session.wake()
+        stand.carrier.on_change()
         await anyio.wait_all_tasks_blocked()
     assert len(moved) == 1
 
@@ -360,9 +360,9 @@ async def test_a_client_that_sends_far_more_than_the_process_takes_is_ended() ->
     async with stand.running():
         for number in range(1, 6):
             stand.session.hear([Entry(number, "1.c", "d", line(number))])
-            assert stand.session.reads_from is not None
+            assert not stand.session.is_deaf
         stand.session.hear([Entry(6, "1.c", "d", line(6))])
-        assert stand.session.reads_from is None
+        assert stand.session.is_deaf
         await anyio.wait_all_tasks_blocked()
         assert stand.session.ended == "line_too_long"
 

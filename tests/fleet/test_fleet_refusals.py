@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -17,7 +17,7 @@ from claude_transport import errors
 from claude_transport.fleet import FleetWorker
 from claude_transport.fleet.broker import Broker, BrokerAddress, BrokerCut, Carrier
 from claude_transport.fleet.ends import ClientEnd
-from claude_transport.fleet.messages import Append, Appended, Call, Renew, Renewed, Reply, Sync, Synced
+from claude_transport.fleet.messages import Append, Appended, Call, Entry, Renew, Renewed, Reply, Sync, Synced
 from claude_transport.fleet.stream import FleetConnectable, SessionRequest
 from claude_transport.observing import observe
 
@@ -151,7 +151,10 @@ class Lost(Broker):
         await anyio.lowlevel.checkpoint()
         return [] if name == "xrange" else b"1" if args[-1] == "wo" else None
 
-    async def read(self, cursors: Mapping[str, str], *, block: float = 2.0, count: int = 64) -> dict[str, list[tuple[bytes, Any]]]:
+    async def follow(self, channel: str, heard: Callable[[bytes], object]) -> None:
+        await anyio.lowlevel.checkpoint()
+
+    async def read(self, key: str, cursor: int, *, count: int = 64) -> list[Entry]:
         await anyio.lowlevel.checkpoint()
         raise BrokerCut("the broker is not connected")
 

@@ -122,6 +122,7 @@ async def put(broker: BrokerServer, key: str, number: str, fields: dict[Any, Any
     await connection.start(timeout=10)
     try:
         await connection.command("xadd", key, fields, identifier=number)
+        await connection.command("publish", key, "")
     finally:
         await connection.aclose()
 
@@ -215,7 +216,8 @@ async def test_a_broker_behind_tls_is_verified(tmp_path: Path) -> None:
 async def test_a_user_of_the_broker_without_the_rights_is_told(broker: BrokerServer) -> None:
     connection = Broker(BrokerAddress(broker.url))
     await connection.start(timeout=10)
-    await connection.command("acl_setuser", "fleet", "on", ">pass%word", "~{claude-fleet*", "+@all")
+    await connection.command("acl_setuser", "fleet", "on", ">pass%word", "~{claude-fleet*", "&{claude-fleet*", "+@all")
+    await connection.command("acl_setuser", "deaf", "on", ">pass", "~{claude-fleet*", "resetchannels", "+@all")
     await connection.command("acl_setuser", "narrow", "on", ">other", "~nothing", "+@all")
     await connection.aclose()
     narrow, wide = (broker.url.replace("redis://", f"redis://{user}@") for user in ("narrow:other", "fleet:pass%25word"))
@@ -225,6 +227,10 @@ async def test_a_user_of_the_broker_without_the_rights_is_told(broker: BrokerSer
     with pytest.raises(errors.ProtocolError) as refused:
         await FleetWorker(narrow, command=ECHO).serve()
     assert refused.value.code == "fleet.refused"
+    async with serving(FleetWorker(wide, command=ECHO)):
+        with pytest.raises(errors.CLIConnectionError, match="channels") as unheard:  # it would hear of nothing
+            await FleetTransport(broker.url.replace("redis://", "redis://deaf:pass@")).connect()
+        assert unheard.value.code == "fleet.refused"
     async with serving(FleetWorker(wide, command=ECHO)), FleetTransport(wide) as transport:
         await transport.write("{}")
         assert await read(transport.read_messages(), 1) == [{}]

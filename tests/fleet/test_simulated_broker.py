@@ -196,11 +196,12 @@ class Both:
 
     def renew(self, name: str, side: Side) -> tuple[Any, Any]:
         lease = self._lease()
-        call = Renew(side, self._token(name, side), lease / 1000)
+        call = Renew(side, self._token(name, side), lease / 1000, self.rng.randrange(8))
         modelled = self.model.renew(name, call)
-        found = self.real.script(scripts.RENEW, [self.keys.meta(name)], side.value, call.token, lease)
+        keys = [self.keys.meta(name), self.keys.incoming(name) if side == Side.WORKER else self.keys.outgoing(name)]
+        found = self.real.script(scripts.RENEW, keys, side.value, call.token, lease, call.cursor)
         if modelled[0] == "OK":
-            return ["OK", about(modelled[1]), modelled[2]], ["OK", about(found[1]), found[2]]
+            return ["OK", about(modelled[1]), *modelled[2:]], ["OK", about(found[1]), *found[2:]]
         return modelled, found
 
     def release(self, name: str, side: Side) -> tuple[Any, Any]:
