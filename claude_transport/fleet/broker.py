@@ -176,7 +176,7 @@ class Broker:
         return self._client is not None
 
     def _refuse_mode(self, greeting: Any) -> None:
-        """Raise `CLIConnectionError` for a node of a cluster: one call reads the streams of many sessions, which are on many nodes."""
+        """Raise `CLIConnectionError` for a node of a cluster: keys that are on other nodes are not followed."""
         mode = text_of(greeting.get(b"mode", b"standalone")) if isinstance(greeting, dict) else "standalone"
         if mode != "standalone":
             what = "a node of a cluster" if mode == "cluster" else f"no server for data (its mode is {printable(mode, at_most=32)})"
