@@ -46,6 +46,7 @@ class StreamFeed:
         self._has_room = has_room
         self._patience = patience
         self._has_more = True  # the stream may have entries that were not taken
+        self._failure: Exception | None = None
         self._changed = Wakeup()
 
     def wake(self) -> None:
@@ -68,7 +69,11 @@ class StreamFeed:
                 and entries[0].number == reader.cursor + 1
                 and all(each.kind == Kind.DATA and each.token == reader.token for each in entries)
             ):
-                self._take(entries)
+                try:
+                    self._take(entries)
+                except Exception as exc:  # noqa: BLE001 - `run()` raises it: a fault of one session must not end the others
+                    self._failure = exc
+                    self._changed.fire()
                 return
         self.read_on()
 
@@ -81,6 +86,8 @@ class StreamFeed:
         try:
             await self._follow()
             while not until():
+                if self._failure is not None:
+                    raise self._failure
                 await self._carrier.compare()
                 if not self._has_more or not self._has_room():
                     await self._changed.wait()

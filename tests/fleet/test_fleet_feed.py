@@ -12,8 +12,11 @@ from broker_server import BrokerServer
 from polling import a_moment
 from programs import ECHO, connected, numbered, read, serving
 
+from claude_transport import errors
 from claude_transport.fleet import FleetTransport, FleetWorker
-from claude_transport.fleet.broker import Broker
+from claude_transport.fleet.broker import Broker, Carrier
+from claude_transport.fleet.ends import ClientEnd
+from claude_transport.fleet.feed import StreamFeed
 from claude_transport.fleet.scripts import PUSHED_BYTES, FleetKeys
 
 KEYS = FleetKeys("claude-fleet")
@@ -103,6 +106,37 @@ async def test_a_message_that_no_worker_has_sent_gives_a_client_nothing_that_the
             assert await connection.command("publish", KEYS.incoming(session), message) == 1
             await converse(transport, number)
         assert "connection was lost" not in caplog.text
+
+
+async def test_what_one_session_cannot_take_ends_it_alone_and_leaves_the_connection_to_the_others(broker: BrokerServer) -> None:
+    heard: list[bytes] = []
+
+    def take(_: object) -> None:
+        raise errors.ProtocolError("it cannot be taken", code="fleet.malformed")
+
+    async with connected(broker) as connection, anyio.create_task_group() as tasks:
+        key, end = KEYS.outgoing("S"), ClientEnd("1.c")
+        end.reader.token = "1.w"
+        carrier = Carrier(connection, "S", end, patience=1.0, on_change=bool)
+        feed = StreamFeed(connection, key, carrier, take=take, has_room=lambda: True, patience=1.0)
+        raised = anyio.Event()
+
+        async def run() -> None:
+            with pytest.raises(errors.ProtocolError, match="cannot be taken"):
+                await feed.run()
+            raised.set()
+
+        tasks.start_soon(run)
+        await connection.follow("others", heard.append)
+        generation = connection.generation
+        with anyio.fail_after(10):
+            while not raised.is_set():
+                await connection.command("publish", key, b"1 1.w d:3\n{}\n")
+                await a_moment()
+            await connection.command("publish", "others", b"news")
+            while b"news" not in heard:
+                await a_moment()
+        assert connection.generation == generation
 
 
 async def test_an_entry_of_which_nothing_was_told_is_found_when_the_lease_is_renewed(broker: BrokerServer) -> None:
