@@ -150,6 +150,7 @@ def tests(session: nox.Session) -> None:
 def nightly(session: nox.Session) -> None:
     """The tests that repeat another one with other parameters or on another event loop, and the wire of other versions of the CLI."""
     run_pytest(session, "-m", "nightly", f"--ajv={fetched(session, 'ajv')}", *foreign_programs(session))
+    run(session, "python", "tests/release/supply_chain.py")
     for version in versions(session, "claude"):
         run_pytest(session, WIRE_TESTS, "-m", "e2e", "--claude-binary", fetched(session, "claude", version))
 
@@ -207,7 +208,7 @@ def lowest(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def release_check(session: nox.Session) -> None:
-    """Build sdist and wheel into `dist`, check both, install the wheel and ask it; `-- --tag v0.1.0` also compares the version."""
+    """Build sdist and wheel twice, check them, install the wheel and ask it; `-- --tag v0.1.0` also compares the version."""
     version = PYPROJECT["project"]["version"]
     if "--tag" in session.posargs and session.posargs[-1] != f"v{version}":
         session.error(f"the tag is {session.posargs[-1]}, and pyproject.toml has version {version}")
@@ -215,9 +216,16 @@ def release_check(session: nox.Session) -> None:
     shutil.rmtree("dist", ignore_errors=True)
     session.run("python", "-m", "build", "--outdir", "dist")  # the wheel is built from the sdist, so the sdist is whole
     session.run("python", "-m", "twine", "check", "--strict", *sorted(map(str, Path("dist").iterdir())))
+    session.run("python", "tests/release/reproducible.py", "dist")
     session.run("towncrier", "build", "--draft", "--version", version, silent=True)
     session.install(f"{next(Path('dist').glob('*.whl'))}[cli]")
     session.run("claude-transport", "ask", "--offline", "Hello", env={"PYTHONPATH": ""})
+
+
+@nox.session(default=False)
+def supply_chain(session: nox.Session) -> None:
+    """List what an installation brings along, with its licences and its known weaknesses; `-- sbom`, `licences` or `audit` for one."""
+    session.run("python", "tests/release/supply_chain.py", *session.posargs)
 
 
 @nox.session(default=False)

@@ -24,6 +24,8 @@ VERSION = PROJECT["version"]
 EXAMPLE = "https://example.org/owner/name"
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 WRITES = {
+    ("release.yml", "attest"): {"id-token", "attestations"},
+    ("release.yml", "rehearse"): {"id-token"},
     ("release.yml", "publish"): {"id-token"},
     ("docs.yml", "publish"): {"pages", "id-token"},
     ("codeql.yml", "analyze"): {"security-events"},
@@ -181,13 +183,18 @@ def test_a_workflow_may_only_read_and_a_job_only_what_it_must_write(path: Path) 
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
-def test_every_action_is_pinned_and_no_checkout_keeps_a_credential(path: Path) -> None:
+def test_every_action_is_a_hash_with_its_tag_beside_it_and_no_checkout_keeps_a_credential(path: Path) -> None:
+    used = re.findall(r"uses: (.*)$", path.read_text("utf-8"), re.MULTILINE)
+    assert [action for action in used if not re.fullmatch(r"[\w/.-]+@[0-9a-f]{40} # v\d+(\.\d+)+", action)] == []
     for job in loaded(path)["jobs"].values():
         for step in job["steps"]:
-            used = step.get("uses", "")
-            assert not used or re.search(r"@(v\d+|release/v\d+|[0-9a-f]{40})$", used), used
-            if used.startswith("actions/checkout@"):
+            if step.get("uses", "").startswith("actions/checkout@"):
                 assert step["with"]["persist-credentials"] is False
+
+
+def test_an_action_has_the_same_hash_everywhere() -> None:
+    used = re.findall(r"uses: ([\w.-]+/[\w.-]+)[\w/.-]*(@.*)$", "".join(path.read_text("utf-8") for path in WORKFLOWS), re.MULTILINE)
+    assert len(set(used)) == len({action for action, _ in used}) > 5
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
@@ -238,6 +245,19 @@ def test_a_release_is_published_without_a_token_of_its_own() -> None:
     assert publish["permissions"] == {"id-token": "write"}
     assert publish["environment"] == "pypi"
     assert "secrets." not in "".join(path.read_text("utf-8") for path in WORKFLOWS)
+
+
+def test_a_release_is_attested_and_uploaded_to_the_test_index_before_the_real_one() -> None:
+    jobs = loaded(ROOT / ".github/workflows/release.yml")["jobs"]
+    assert [jobs[name]["needs"] for name in ("attest", "rehearse", "publish")] == ["build", ["build", "attest"], "rehearse"]
+    check, upload = jobs["rehearse"]["steps"][1:]
+    assert check["run"] == 'test -n "$TEST_INDEX"'  # an empty address would be that of the real index
+    assert check["env"]["TEST_INDEX"] == upload["with"]["repository-url"] == "${{ vars.TEST_INDEX }}"
+    assert [step["with"] for step in jobs["attest"]["steps"] if step["uses"].startswith("actions/attest@")] == [
+        {"subject-path": "dist/*"},
+        {"subject-path": "dist/*", "sbom-path": "sbom/claude-transport.cdx.json"},
+    ]
+    assert jobs["publish"]["steps"][-1]["with"] == {"attestations": True}
 
 
 def test_dependabot_looks_after_the_actions_and_the_packages() -> None:
