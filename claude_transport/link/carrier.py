@@ -655,7 +655,7 @@ class _Dialler:
             except (CLIConnectionError, ConfigurationError) as exc:
                 if not exc.retryable:
                     raise ConnectionLost(f"the connection was cut, and cannot be made again: {exc}") from exc
-                logger.info("reconnecting the link failed; trying again: %s", printable(exc))
+                logger.info("reconnecting the link failed; trying again: %s", exc)
                 if anyio.current_time() >= deadline:
                     raise ConnectionLost(f"the connection was cut, and could not be made again within {patience:g} s: {exc}") from exc
             delay = next(self._delays)

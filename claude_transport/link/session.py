@@ -214,7 +214,7 @@ class LinkServer:
                         on_resumed()
                     await self._carry(stream, unread)
             except _GONE:
-                return  # the connection ended before the welcome was sent
+                pass  # the connection ended before the welcome was sent
             except ProtocolError:
                 self.is_audible = not self._carrier.interrupted
                 raise

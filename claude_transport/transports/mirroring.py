@@ -45,7 +45,6 @@ from claude_transport.sessions.materialising import (
 from claude_transport.sessions.reading import Line, lines_of, open_regular, parse
 from claude_transport.sessions.store_entries import decode_entries, not_stored, uuid_of
 from claude_transport.sessions.store_keys import key_of_transcript
-from claude_transport.text.printable import printable
 
 logger: logging.Logger = logger_for(__name__)
 
@@ -316,7 +315,7 @@ class Mirror:
         for path, entries in by_file.items():
             key = key_of_transcript(path)
             if key is None:
-                self._lose(None, f"{printable(Path(path).name[-_SHOWN:])!r} is no transcript", len(entries))
+                self._lose(None, f"{Path(path).name[-_SHOWN:]!r} is no transcript", len(entries))
             else:
                 key["project_key"] = self._projects.get(key["session_id"], key["project_key"])
                 await self._store_beginning(path, key, entries)
