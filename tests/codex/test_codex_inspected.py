@@ -362,3 +362,39 @@ def test_a_turn_takes_from_its_prompt_to_its_end_and_a_text_that_never_came_whol
     assert (turn.t, turn.seconds, turn.prompt, turn.prompts) == (2.0, 6.0, "hello", 1)
     (text,) = events(timeline, "text")
     assert (text.t, text.seconds, text.pieces, text.gist, text.status) == (5.0, 3.0, 2, "half a text", "aborted")
+
+
+_APPROVAL = {"threadId": "t", "turnId": "1", "itemId": "c"}
+REPORTS: list[tuple[str, dict[str, Any], tuple[str, str, str]]] = [
+    ("configWarning", {"summary": "odd"}, ("Configuration", "odd", "normal")),
+    ("deprecationNotice", {"summary": "old"}, ("Deprecated", "old", "normal")),
+    ("warning", {"message": "hot"}, ("Warning", "hot", "warning")),
+    ("model/rerouted", {"threadId": "t", "fromModel": "a", "toModel": "b"}, ("Another model takes over", "a → b", "warning")),
+    ("thread/started", {"thread": {"id": "t", "cwd": "/w"}}, ("Thread", "t in /w", "normal")),
+    ("thread/started", {"thread": {"id": "t"}}, ("Thread", "t in no directory", "normal")),
+    ("some/thing", {"a": 1}, ("some/thing", '{ "a": 1 }', "normal")),
+    ("", {"a": 1}, ("A message without a method", '{ "a": 1 }', "normal")),
+    (
+        "thread/name/updated",
+        {"threadId": "t", "turnId": "1", "threadName": "n"},
+        ("thread/name/updated", '{ "threadName": "n" }', "normal"),
+    ),
+]
+QUESTIONS: list[tuple[str, dict[str, Any], tuple[str, str, str]]] = [
+    ("item/commandExecution/requestApproval", {**_APPROVAL, "command": "ls"}, ("May it run a command?", "ls", "warning")),
+    ("item/fileChange/requestApproval", _APPROVAL, ("May it change files?", "c", "warning")),
+    ("item/fileChange/requestApproval", {**_APPROVAL, "reason": "why"}, ("May it change files?", "why", "warning")),
+    ("item/other/requestApproval", {"a": 1}, ("item/other/requestApproval", '{ "a": 1 }', "warning")),
+    ("item/tool/call", {"tool": "add", "arguments": {"b": 1}}, ("Tool of the host: add", '{ "b": 1 }', "warning")),
+    ("item/unknown/call", {"a": 1}, ("item/unknown/call", '{ "a": 1 }', "warning")),
+]
+
+
+@pytest.mark.parametrize(("method", "params", "shown"), [*REPORTS, *QUESTIONS])
+def test_what_codex_tells_and_asks_has_a_title_a_line_and_a_level(method: str, params: dict[str, Any], shown: tuple[str, str, str]) -> None:
+    greeting = b'{"id":0,"method":"initialize","params":{}}'
+    identity = {"id": 1} if (method, params, shown) in QUESTIONS else {}
+    line = json.dumps({"method": method, **identity, "params": params}).encode()
+    *_, event = read_timeline(Tape([TapeRecord(0, "in", greeting), TapeRecord(1, "out", line)])).events
+    assert (event.title, event.gist, event.level) == shown
+    assert (event.lane == "control", event.kind == "question") == (bool(identity), bool(identity))

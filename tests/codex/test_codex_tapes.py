@@ -147,3 +147,17 @@ def test_keys_are_taken_out_of_a_tape_of_codex() -> None:
 def test_a_line_that_was_cut_while_recording_is_replaced_by_a_small_one_of_its_kind(cut: bytes, restored: dict[str, Any] | None) -> None:
     made = json.loads(restore_trimmed(cut))
     assert made == restored if restored is not None else made["type"] == "assistant"
+
+
+@pytest.mark.parametrize(
+    "line", [b'{"id":1,"result":', b'{"id":1,"result":\xff}', b'[{"id":1,"result":{}}]', b'{"result":{"id":1}}', b'{"id":2,"result":{}}']
+)
+async def test_what_is_no_answer_to_the_host_is_played_as_it_was_recorded(line: bytes) -> None:
+    asked = b'{"id":1,"method":"model/list","params":{}}'
+    replay = ReplayTransport(Tape([TapeRecord(0, "in", asked), TapeRecord(1, "out", line)]))
+    await replay.connect()
+    await replay.write(asked.replace(b"1", b'"live"') + b"\n")
+    await replay.end_input()
+    with anyio.fail_after(30):
+        assert [each async for batch in replay.read_lines() for each in batch] == [line]
+    await replay.close()
