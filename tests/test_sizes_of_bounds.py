@@ -25,6 +25,7 @@ LARGER = {
     "inspection/timeline.py _MAX_LINE_BYTES": 2**31,  # the text of a tape is read in pieces
     "protocol/observation.py _MAX_POSITION": 2**53,  # what JavaScript counts exactly
     "protocol/server_sent_events.py DEFAULT_MAX_EVENT_BYTES": 2**29,
+    "redis/resp.py _MAX_ELEMENTS": 2**20,  # of one answer, that are kept
     "sessions/store_entries.py LONGEST_CLAIM": 86_400.0,  # what a program may ask for
     "streams/guard.py _FIRST_LIMIT": 2**61,  # rlimits that mark a process
     "streams/guard.py _LIMITS": 2**60 - 93,

@@ -275,8 +275,6 @@ class RetryingTransport(TransportWrapper):
             with anyio.CancelScope(shield=True):
                 await successor.close()
             raise
-        finally:
-            run.successor = None
         return successor
 
     # Trying again.

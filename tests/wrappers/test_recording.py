@@ -697,3 +697,22 @@ async def test_a_secret_in_several_fragments_is_never_in_the_file_and_the_tape_k
     assert len(taped) == len(received)
     assert "".join(each["event"]["delta"]["text"] for each in taped[:-1]) == "The key is [secret] now and ever"
     assert not any(part in path.read_text() for part in parts[:-1])
+
+
+HANGING_DISK = """
+import sys
+from claude_transport.protocol.tape import TapeHeader
+from claude_transport.wrappers.recording import TapeFile
+
+file = TapeFile(sys.argv[1], header=TapeHeader(), redactor=None)
+file.put(0, "out", b"{}")
+print("leaving")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a named pipe")
+def test_a_disk_that_hangs_keeps_no_interpreter_from_leaving(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    ran = subprocess.run([sys.executable, "-c", HANGING_DISK, path], capture_output=True, text=True, timeout=30, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "leaving\n", "")
