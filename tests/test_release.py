@@ -114,6 +114,10 @@ def test_the_wheel_has_the_package_and_nothing_else(wheel: Path) -> None:
     assert tops == {"claude_transport", f"claude_transport-{VERSION}.dist-info"}
 
 
+def test_the_readme_is_read_in_two_minutes() -> None:
+    assert len((ROOT / "README.md").read_text("utf-8").split()) <= 900
+
+
 # ---------------------------------------------------------------------------------------------------------------- the changelog
 
 
