@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 import anyio
 import msgspec
 
+from claude_transport.completion.assembly import require_anthropic
 from claude_transport.completion.classification import (
     classify_api_exception,
     classify_reported,
@@ -211,6 +212,7 @@ class APIPath:
         Raises `ClaudeTransportError`: exceptions of the SDK are translated (see `classification`).
         """
         try:
+            require_anthropic()
             body = self._request.api_body()
             credential = self._credential()
             self._env = api_environment(self._request.options)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any, Final, Literal, TypeAlias, TypeGuard
 
 import msgspec
 
+from claude_transport.errors import ConfigurationError
 from claude_transport.protocol.blocks import TextBlock, ToolUseBlock
 from claude_transport.protocol.envelope import DecodeFailure, Message, OversizedMessage, Usage, as_float
 from claude_transport.protocol.messages import (
@@ -424,3 +426,9 @@ def _calls_a_tool(message: Message) -> bool:
         block = message.event.get("content_block")
         return isinstance(block, Mapping) and str(block.get("type", "")).endswith("tool_use")
     return False
+
+
+def require_anthropic() -> None:
+    """Raise `ConfigurationError` when `anthropic` is not installed. It says how to install it."""
+    if find_spec("anthropic") is None:
+        raise ConfigurationError("the Messages API needs the package anthropic: pip install anthropic", option="transport")

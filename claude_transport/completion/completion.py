@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from claude_transport.completion.assembly import ADVICE, build_api_message
+from claude_transport.completion.assembly import ADVICE, build_api_message, require_anthropic
 from claude_transport.completion.resolution import AgentKind, AgentResolution, Resolution, TransportKind
 from claude_transport.launch.credentials import Payer
 from claude_transport.protocol.envelope import Message, Usage
@@ -82,10 +82,14 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def raw_message(self) -> APIMessage:
-        """The reply as an `anthropic.types.Message`, on both paths. The first access imports `anthropic`, which must be installed.
+        """The reply as an `anthropic.types.Message`, on both paths. The first access imports `anthropic`.
 
         On the CLI path it is built from everything that the main conversation said, without the tool calls that the CLI has run.
+
+        Raises:
+            ConfigurationError: `anthropic` is not installed.
         """
+        require_anthropic()
         from anthropic.types import Message as APIMessage
 
         # `construct`, as the SDK does for what the API sends: it accepts blocks that it does not know yet

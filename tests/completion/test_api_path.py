@@ -6,6 +6,7 @@ The CLI's half of that table is in tests/e2e/test_complete.py, on the real binar
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 import anthropic.types
@@ -367,3 +368,17 @@ async def test_options_that_mean_nothing_to_the_api_are_no_obstacle(api_options:
 def test_the_table_of_options_names_only_options() -> None:
     assert set(API_OPTIONS) <= set(ct.ClaudeOptions.__struct_fields__)
     assert all(model.max_tokens > 0 for model in KNOWN_MODELS.values())
+
+
+async def test_without_the_package_anthropic_the_error_names_the_command_that_installs_it(
+    fake_messages_api: FakeMessagesAPI, api_options: ct.ClaudeOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = await ask(api_options)
+    asked = len(fake_messages_api.requests)
+    monkeypatch.setitem(sys.modules, "anthropic", None)
+    with pytest.raises(ct.ConfigurationError, match=r"needs the package anthropic: pip install anthropic") as caught:
+        await ask(api_options)
+    assert (caught.value.option, caught.value.code, caught.value.retryable) == ("transport", "config.invalid", False)
+    assert len(fake_messages_api.requests) == asked
+    with pytest.raises(ct.ConfigurationError, match="pip install anthropic"):
+        _ = answered.raw_message
