@@ -155,17 +155,17 @@ class RespCut(Exception):
     """The connection was lost. A call without an answer may or may not have been carried out."""
 
 
-class _Pending:
+class PostedCall:
     """A call that waits for its answer. `topic` is the verb and the channel of one that a push answers."""
 
     __slots__ = ("answer", "asked_at", "is_done", "topic", "woken")
 
     def __init__(self, asked_at: float, topic: tuple[bytes, bytes] | None) -> None:
         self.answer: Any = None
-        self.asked_at = asked_at
-        self.is_done = False
-        self.topic = topic
-        self.woken = Wakeup()
+        self.asked_at: float = asked_at
+        self.is_done: bool = False
+        self.topic: tuple[bytes, bytes] | None = topic
+        self.woken: Wakeup = Wakeup()
 
     def end(self, answer: Any) -> None:
         self.answer, self.is_done = answer, True
@@ -186,7 +186,7 @@ class RespConnection:
         self._heard = heard
         self._timeout = timeout
         self._parser = RespParser()
-        self._pending: deque[_Pending] = deque()
+        self._pending: deque[PostedCall] = deque()
         self._out: list[bytes] = []
         self._has_output, self._has_calls = Wakeup(), Wakeup()
         self._clock = clock_here()
@@ -257,9 +257,9 @@ class RespConnection:
             raise RespCut(str(answer))
         return answer
 
-    def post(self, words: Sequence[Any], *, topic: tuple[bytes, bytes] | None = None) -> _Pending:
+    def post(self, words: Sequence[Any], *, topic: tuple[bytes, bytes] | None = None) -> PostedCall:
         """Make a call without waiting for its answer. On a lost connection it has `RespCut` for an answer."""
-        pending = _Pending(self._clock(), topic)
+        pending = PostedCall(self._clock(), topic)
         if self._lost is not None:
             pending.end(self._lost)
             return pending

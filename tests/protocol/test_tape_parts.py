@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from claude_transport.codex.tape_lines import CodexLines
 from claude_transport.errors import ConfigurationError, ConnectionLost, ProcessError, TruncatedStream
 from claude_transport.protocol.diagnosis import DETAIL_LIMIT, TRUNCATED, Detail, ReportedFailure, detail_of
 from claude_transport.protocol.expectation import describe_message, error_answered
@@ -17,7 +18,7 @@ from claude_transport.protocol.prometheus import check_labels
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.protocol.tape import CLOSED, OUTPUT_ENDED, Direction, Playback, Tape, TapeRecord, note_of_exit
 from claude_transport.protocol.tape_comparison import Comparison, check_match
-from claude_transport.protocol.tape_lines import IGNORED, MALFORMED, ClaudeLines, CodexLines
+from claude_transport.protocol.tape_lines import IGNORED, MALFORMED, ClaudeLines
 from claude_transport.wire import WireCheck
 
 
