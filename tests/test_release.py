@@ -103,7 +103,17 @@ def test_an_address_that_is_no_repository_is_refused(address: str, tmp_path: Pat
 def test_the_sdist_has_what_builds_and_tests_the_package(tmp_path: Path) -> None:
     with tarfile.open(build("sdist", tmp_path, repository=EXAMPLE)) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"pyproject.toml", "hatch_build.py", "noxfile.py", "README.md", "LICENSE", "CHANGELOG.md", "SECURITY.md"} <= names
+    assert {
+        "pyproject.toml",
+        "hatch_build.py",
+        "noxfile.py",
+        "README.md",
+        "LICENSE",
+        "CHANGELOG.md",
+        "SECURITY.md",
+        "SUPPORT.md",
+        "CITATION.cff",
+    } <= names
     assert {"claude_transport/py.typed", "tests/test_release.py", "docs/index.md"} <= names
     assert not any(name.startswith(("docs/_build", ".git/", "dist/", ".venv")) for name in names)
 
@@ -276,6 +286,21 @@ def test_the_page_of_pythons_says_of_every_supported_version_what_was_run_on_it(
     page = (ROOT / "docs/reference/pythons.md").read_text("utf-8")
     rows = set(re.findall(r"^\| (3\.\d+) \|", page, re.MULTILINE))
     assert rows == {name for each in PROJECT["classifiers"] if re.fullmatch(r"3\.\d+", name := each.split(" :: ")[-1])}
+
+
+def test_what_is_cited_is_this_version() -> None:
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    assert (cited["cff-version"], cited["type"], cited["title"]) == ("1.2.0", "software", "claude_transport")
+    assert (cited["version"], cited["license"], cited["authors"]) == (VERSION, PROJECT["license"], PROJECT["authors"])
+    assert cited["message"]
+
+
+@pytest.mark.parametrize("name", ["SUPPORT.md", "CODE_OF_CONDUCT.md", "SECURITY.md", "CONTRIBUTING.md"])
+def test_a_page_for_the_community_leads_to_files_and_titles_that_exist(name: str) -> None:
+    for link in links_of((ROOT / name).read_text("utf-8")):
+        path, _, anchor = link.partition("#")
+        assert link.startswith("https://") or (ROOT / path).exists(), link
+        assert not anchor or link.startswith("https://") or f"#{anchor}" in anchors_of((ROOT / (path or name)).read_text("utf-8")), link
 
 
 def test_the_security_policy_names_the_version_that_gets_fixes() -> None:
