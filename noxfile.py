@@ -151,6 +151,7 @@ def nightly(session: nox.Session) -> None:
     """The tests that repeat another one with other parameters or on another event loop, and the wire of other versions of the CLI."""
     run_pytest(session, "-m", "nightly", f"--ajv={fetched(session, 'ajv')}", *foreign_programs(session))
     run(session, "python", "tests/release/supply_chain.py")
+    run(session, "python", "tests/release/installs.py")
     for version in versions(session, "claude"):
         run_pytest(session, WIRE_TESTS, "-m", "e2e", "--claude-binary", fetched(session, "claude", version))
 

@@ -92,6 +92,14 @@ def test_without_an_address_no_link_is_made_up(tmp_path: Path) -> None:
     assert metadata.get_all("Project-URL") is None
     assert [link for link in links_of(text) if not link.startswith("https://") and link not in anchors_of(text)] == []
     assert "Write a transport" in text  # the words of a link stay
+    assert "A simulated Claude answers, word by word" not in text  # those of a picture do not
+
+
+def test_the_page_of_an_index_needs_no_checkout(wheel: Path) -> None:
+    text = str(metadata_of(wheel).get_payload())
+    assert "pip install -q 'claude-transport[cli]' && .venv/bin/claude-transport ask --offline" in text
+    assert "nox" not in text
+    assert "'.[" not in text
 
 
 @pytest.mark.parametrize("address", ["http://example.org/a/b", "example.org/a", "https://example.org", "https://u:p@example.org/a/b"])
@@ -114,7 +122,7 @@ def test_the_sdist_has_what_builds_and_tests_the_package(tmp_path: Path) -> None
         "SUPPORT.md",
         "CITATION.cff",
     } <= names
-    assert {"claude_transport/py.typed", "tests/test_release.py", "docs/index.md"} <= names
+    assert {".ci/run", ".github/workflows/release.yml", "claude_transport/py.typed", "tests/test_release.py", "docs/index.md"} <= names
     assert not any(name.startswith(("docs/_build", ".git/", "dist/", ".venv")) for name in names)
 
 

@@ -17,6 +17,7 @@ from supply_chain import ROOT, environment
 
 MOST_PACKAGES = 20
 MOST_MEGABYTES = 45
+TOOLS_OF_VENV = ("pip", "setuptools")
 IMPORTS = {
     "": "import claude_transport; claude_transport.Query, claude_transport.complete",
     "ws": "import claude_transport.streams.websocket, websockets",

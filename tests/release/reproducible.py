@@ -59,7 +59,15 @@ def differences(first: Path, second: Path) -> list[str]:
     ]
     (wheel,), (sdist,) = first.glob("*.whl"), first.glob("*.tar.gz")
     found += [f"{name} is in only one of the wheel and the sdist" for name in sorted(contents(wheel) ^ files_of_package(sdist))]
-    return [*found, *unwanted(contents(wheel))]
+    return [*found, *unwanted(contents(wheel)), *unaddressed(wheel)]
+
+
+def unaddressed(wheel: Path) -> list[str]:
+    """Return a line when the page of an index would have no links to the repository."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
+        has_links = b"\nProject-URL: " in archive.read(name)
+    return [] if has_links else ["there are no project URLs: set CLAUDE_TRANSPORT_REPOSITORY to the address of the repository"]
 
 
 def unwanted(names: Iterable[str]) -> list[str]:

@@ -13,11 +13,14 @@ from reproducible import differences
 MODULE = {"claude_transport/__init__.py": b"", "claude_transport/py.typed": b"", "claude_transport/wire/schemas/2.1.9/in.json": b"{}"}
 
 
-def built(folder: Path, *, wheel: dict[str, bytes], sdist: dict[str, bytes]) -> Path:
+LINKED = b"Name: claude-transport\nProject-URL: Source, https://example.org/a/b\n"
+
+
+def built(folder: Path, *, wheel: dict[str, bytes], sdist: dict[str, bytes], metadata: bytes = LINKED) -> Path:
     """Make a wheel and an sdist with these files."""
     folder.mkdir()
     with zipfile.ZipFile(folder / "claude_transport-1-py3-none-any.whl", "w") as archive:
-        for name, data in {**wheel, "claude_transport-1.dist-info/METADATA": b""}.items():
+        for name, data in {**wheel, "claude_transport-1.dist-info/METADATA": metadata}.items():
             archive.writestr(zipfile.ZipInfo(name), data)
     with tarfile.open(folder / "claude_transport-1.tar", "w") as archive:
         for name, data in {**sdist, "tests/test_a.py": b""}.items():
@@ -52,3 +55,8 @@ def test_a_module_that_only_the_sdist_has_is_named(tmp_path: Path) -> None:
     more = {**MODULE, "claude_transport/late.pyi": b""}
     both = [built(tmp_path / folder, wheel=MODULE, sdist=more) for folder in ("one", "other")]
     assert differences(*both) == ["claude_transport/late.pyi is in only one of the wheel and the sdist"]
+
+
+def test_a_release_without_links_to_its_repository_is_refused_with_the_variable_to_set(tmp_path: Path) -> None:
+    both = [built(tmp_path / name, wheel=MODULE, sdist=MODULE, metadata=b"Name: claude-transport\n") for name in ("one", "other")]
+    assert differences(*both) == ["there are no project URLs: set CLAUDE_TRANSPORT_REPOSITORY to the address of the repository"]
