@@ -85,10 +85,10 @@ def test_a_string_that_is_too_large_is_an_error_of_its_own_answer_and_is_not_kep
     parser = RespParser()
     assert parser.feed(b"*2\r\n$%d\r\n" % (MAX_REPLY_BYTES + 1)) == []
     piece, left = b"x" * 2**20, MAX_REPLY_BYTES + 3
-    while left:
-        assert parser.feed(piece[:left]) == []
-        left -= min(left, len(piece))
-    (error, after) = parser.feed(b"+more\r\n:7\r\n")
+    while left > len(piece):
+        assert parser.feed(piece) == []
+        left -= len(piece)
+    (error, after) = parser.feed(piece[:left] + b"+more\r\n:7\r\n")  # in one piece with what follows
     assert (error.code, after) == ("TOOLARGE", 7)
 
 
