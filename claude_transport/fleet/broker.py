@@ -119,9 +119,11 @@ class BrokerAddress:
 
 
 class Broker:
-    """A connection to the server of a fleet that is made again whenever it is lost. Use it with `start()` and `aclose()`.
+    """The connections to the server of a fleet, which are made again whenever they are lost. Use it with `start()` and `aclose()`.
 
-    `generation` grows with each loss: what was known before it has to be asked again.
+    Channels have a connection of their own. A server ends a connection that is told more than it takes, and any client of the fleet may say
+    much on a channel: calls do not suffer from that. `generation` grows with each loss of the connection for calls: what was known before
+    it has to be asked again.
     """
 
     def __init__(self, address: BrokerAddress) -> None:
@@ -129,7 +131,8 @@ class Broker:
         self.keys: FleetKeys = FleetKeys(address.prefix)
         self.generation: int = 0
         self._client: Any = None
-        self._link: RespConnection | None = None
+        self._link: RespConnection | None = None  # for calls
+        self._ear: RespConnection | None = None  # for channels
         self._failure: Exception | None = None
         self._changed = Wakeup()
         self._dropped = Wakeup()
@@ -164,10 +167,11 @@ class Broker:
             with anyio.move_on_after(timeout):
                 while self._client is None and self._failure is None:
                     await self._changed.wait()
-        finally:
-            if self._client is None:
-                await self.aclose()
+        except BaseException:
+            await self.aclose()
+            raise
         if self._client is None:
+            await self.aclose()
             raise self._error()
 
     @property
@@ -206,6 +210,9 @@ class Broker:
         if self._users > 0:
             return
         self._closing = True
+        there = _shared.get({})
+        if there.get(self.address.identity) is self:
+            del there[self.address.identity]
         self._dropped.fire()
         self._changed.fire()
         if self._task is not None:
@@ -229,30 +236,74 @@ class Broker:
 
     async def _run_once(self) -> None:
         """Connect, and carry calls until the connection is lost. Raises what kept it from being made."""
+        async with (
+            make_client(self.address.server, connect_timeout=COMMAND_TIMEOUT) as client,
+            anyio.create_task_group() as tasks,
+            self._connected(self._link_lost) as link,
+        ):
+            with anyio.fail_after(COMMAND_TIMEOUT):
+                await link.call(["PING"])  # a server that reads its file says so now
+            tasks.start_soon(self._listen)
+            with anyio.fail_after(COMMAND_TIMEOUT):
+                while self._ear is None:
+                    await self._changed.wait()
+            self._client, self._link, self._failure = client, link, None
+            self._tell_followers()
+            self._changed.fire()
+            while self._client is client and not self._closing:
+                await self._dropped.wait()
+            tasks.cancel_scope.cancel()
+
+    @contextlib.asynccontextmanager
+    async def _connected(self, lost: Callable[[RespConnection], object]) -> AsyncIterator[RespConnection]:
+        """Make a connection, and carry it. Calls `lost` with it when it is lost."""
         with anyio.fail_after(COMMAND_TIMEOUT):
             link = await RespConnection.open(self.address.server, heard=self._heard, timeout=COMMAND_TIMEOUT)
         try:
-            async with make_client(self.address.server, connect_timeout=COMMAND_TIMEOUT) as client, anyio.create_task_group() as tasks:
-                tasks.start_soon(self._carry, link)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._carry, link, lost)
                 with anyio.fail_after(COMMAND_TIMEOUT):
                     self._refuse_mode(await link.greet(self.address.server))
-                    await link.call(["PING"])  # a server that reads its file says so now
-                self._client, self._link, self._failure = client, link, None
-                self._follow_again(link)
-                self._changed.fire()
-                while self._client is client and not self._closing:
-                    await self._dropped.wait()
+                yield link
                 tasks.cancel_scope.cancel()
         finally:
             await link.aclose()
 
-    async def _carry(self, link: RespConnection) -> None:
+    async def _carry(self, link: RespConnection, lost: Callable[[RespConnection], object]) -> None:
         try:
             await link.run()
         except RespCut as exc:
-            logger.info("%s: the connection was lost (%s)", self.address, printable(exc, at_most=200))
-            if link is self._link:
-                self._drop(self._client)
+            logger.info("%s: a connection was lost (%s)", self.address, printable(exc, at_most=200))
+            lost(link)
+
+    def _link_lost(self, link: RespConnection) -> None:
+        if link is self._link:
+            self._drop(self._client)
+
+    def _ear_lost(self, ear: RespConnection) -> None:
+        if ear is self._ear:
+            self._ear = None
+            self._dropped.fire()
+
+    async def _listen(self) -> None:
+        """Keep the connection for channels, until the call is cancelled. One that is lost soon is made again ever more slowly."""
+        retry = 0
+        while True:
+            began = anyio.current_time()
+            try:
+                async with self._connected(self._ear_lost) as ear:
+                    self._ear = ear
+                    self._changed.fire()
+                    for name in self._followed:
+                        self._subscribe(ear, name)
+                    while self._ear is ear:
+                        await self._dropped.wait()
+            except Exception as exc:  # noqa: BLE001 - a task group inside wraps each error in a group
+                logger.info("%s: its channels cannot be heard now (%s)", self.address, type(first_of(exc)).__name__)
+            finally:
+                self._ear = None
+            retry = 0 if anyio.current_time() - began > _BACKOFF.maximum else retry + 1
+            await anyio.sleep(_BACKOFF.delay(retry))
 
     def _drop(self, client: Any) -> None:
         """Give `client` up, when it is the one in use."""
@@ -260,9 +311,7 @@ class Broker:
             self._client = self._link = None
             self.generation += 1
             self._dropped.fire()
-            for there in self._followed.values():
-                for heard in there:
-                    heard(b"")
+            self._tell_followers()
         self._changed.fire()
 
     async def reached(self, *, patience: float) -> None:
@@ -327,14 +376,14 @@ class Broker:
             raise ProtocolError("a script of the broker has given no list", code=MALFORMED)
         return answer
 
-    async def _ask(self, words: Sequence[Any], *, topic: tuple[bytes, bytes] | None = None) -> Any:
+    async def _ask(self, words: Sequence[Any]) -> Any:
         """Make a call. Raises `BrokerCut`, or `RespError` for what the server has said."""
         link = self._link
         if link is None:
             await anyio.lowlevel.checkpoint()
             raise BrokerCut("the broker is not connected")
         try:
-            return await link.call(words, topic=topic)
+            return await link.call(words)
         except RespCut as exc:
             if link is self._link:
                 self._drop(self._client)
@@ -373,12 +422,15 @@ class Broker:
         """
         name = channel.encode()
         self._followed.setdefault(name, []).append(heard)
-        if len(self._followed[name]) == 1:
-            try:
-                await self._ask(["SUBSCRIBE", name], topic=(b"subscribe", name))
-            except RespError as exc:
-                self.unfollow(channel, heard)
-                self._raise_refusal(exc)
+        if self._ear is None:
+            raise BrokerCut("the channels of the broker are not heard now")
+        try:
+            await self._ear.call(["SUBSCRIBE", name], topic=(b"subscribe", name))
+        except RespError as exc:
+            self.unfollow(channel, heard)
+            self._raise_refusal(exc)
+        except RespCut as exc:
+            raise BrokerCut(self.address.server.without_password(str(exc))) from None
         heard(b"")
 
     def unfollow(self, channel: str, heard: Callable[[bytes], object]) -> None:
@@ -389,28 +441,35 @@ class Broker:
             there.remove(heard)
             if not there:
                 del self._followed[name]
-                if self._link is not None:
-                    self._link.post(["UNSUBSCRIBE", name], topic=(b"unsubscribe", name))
+                if self._ear is not None:
+                    self._ear.post(["UNSUBSCRIBE", name], topic=(b"unsubscribe", name))
 
-    def _follow_again(self, link: RespConnection) -> None:
-        for name, there in self._followed.items():
-            link.post(["SUBSCRIBE", name], topic=(b"subscribe", name))
-            for heard in there:
+    def _subscribe(self, ear: RespConnection, name: bytes) -> None:
+        """Follow a channel again. Once the server has confirmed it, its followers hear that they may have missed something."""
+        ear.post(["SUBSCRIBE", name], topic=(b"subscribe", name), then=lambda: self._tell_followers(name))
+
+    def _tell_followers(self, *names: bytes) -> None:
+        """Tell those that follow these channels, or any, that they may have missed something."""
+        for name in names or tuple(self._followed):
+            for heard in tuple(self._followed.get(name, ())):
                 heard(b"")
 
     def _heard(self, items: list[Any]) -> None:
         """Hand a message on to those that follow its channel."""
         if len(items) == 3 and items[0] == b"message" and isinstance(items[1], bytes) and isinstance(items[2], bytes):
-            for heard in self._followed.get(items[1], ()):
+            for heard in tuple(self._followed.get(items[1], ())):
                 heard(items[2])
 
     async def listen(self, channel: str, heard: Callable[[bytes], object]) -> None:
-        """Follow a channel for ever. A broker that refuses it is not asked again."""
+        """Follow a channel until the call is cancelled. A broker that refuses it is not asked again."""
         try:
-            await self.follow(channel, heard)
-        except (BrokerCut, ProtocolError) as exc:
-            logger.info("%s: the channel is not heard (%s)", self.address, printable(exc, at_most=200))
-        await anyio.sleep_forever()
+            try:
+                await self.follow(channel, heard)
+            except (BrokerCut, ProtocolError) as exc:
+                logger.info("%s: the channel is not heard (%s)", self.address, printable(exc, at_most=200))
+            await anyio.sleep_forever()
+        finally:
+            self.unfollow(channel, heard)
 
     async def call(self, session: str, call: Call) -> Reply:
         """Carry out one call of an end of `session`. Raises as `script()` does."""

@@ -77,8 +77,8 @@ class StreamFeed:
                 return
         self.read_on()
 
-    async def run(self, *, until: Callable[[], bool] = bool) -> None:
-        """Take entries until `until` returns True. Raises as `Carrier.carry_out()` and `take` do.
+    async def run(self, *, until: Callable[[], bool] = lambda: False) -> None:
+        """Take entries until `until` returns True, by default for ever. Raises as `Carrier.carry_out()` and `take` do.
 
         Raises:
             ProtocolError: the broker refused it (`fleet.refused`), or the key holds what no end writes (`fleet.malformed`).

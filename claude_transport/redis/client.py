@@ -156,20 +156,23 @@ class RespCut(Exception):
 
 
 class PostedCall:
-    """A call that waits for its answer. `topic` is the verb and the channel of one that a push answers."""
+    """A call that waits for its answer. `topic` is the verb and the channel of one that a push answers. `then` is called with its end."""
 
-    __slots__ = ("answer", "asked_at", "is_done", "topic", "woken")
+    __slots__ = ("answer", "asked_at", "is_done", "then", "topic", "woken")
 
-    def __init__(self, asked_at: float, topic: tuple[bytes, bytes] | None) -> None:
+    def __init__(self, asked_at: float, topic: tuple[bytes, bytes] | None, then: Callable[[], object] | None = None) -> None:
         self.answer: Any = None
         self.asked_at: float = asked_at
         self.is_done: bool = False
+        self.then: Callable[[], object] | None = then
         self.topic: tuple[bytes, bytes] | None = topic
         self.woken: Wakeup = Wakeup()
 
     def end(self, answer: Any) -> None:
         self.answer, self.is_done = answer, True
         self.woken.fire()
+        if self.then is not None:
+            self.then()
 
 
 class RespConnection:
@@ -257,9 +260,14 @@ class RespConnection:
             raise RespCut(str(answer))
         return answer
 
-    def post(self, words: Sequence[Any], *, topic: tuple[bytes, bytes] | None = None) -> PostedCall:
-        """Make a call without waiting for its answer. On a lost connection it has `RespCut` for an answer."""
-        pending = PostedCall(self._clock(), topic)
+    def post(
+        self, words: Sequence[Any], *, topic: tuple[bytes, bytes] | None = None, then: Callable[[], object] | None = None
+    ) -> PostedCall:
+        """Make a call without waiting for its answer. On a lost connection it has `RespCut` for an answer.
+
+        `then` is called when the answer has come, or the connection was lost. It must not wait or raise.
+        """
+        pending = PostedCall(self._clock(), topic, then)
         if self._lost is not None:
             pending.end(self._lost)
             return pending

@@ -7,6 +7,7 @@ import functools
 import gc
 import itertools
 import socket
+import weakref
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -15,6 +16,7 @@ import anyio.lowlevel
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
 from broker_server import BrokerServer
+from polling import a_moment
 from programs import ECHO, connected, serving
 from virtual_time import jumping
 
@@ -150,7 +152,7 @@ async def test_a_channel_is_heard_although_the_first_connection_for_it_was_taken
     numbers = itertools.count(1)
 
     async def answer(client: SocketStream) -> None:
-        is_mute = next(numbers) == 1
+        is_mute = next(numbers) == 2  # the first one is for calls
         async with client:
             with contextlib.suppress(anyio.BrokenResourceError):  # it is given up
                 await talk(client, is_mute=is_mute)
@@ -168,12 +170,61 @@ async def test_a_channel_is_heard_although_the_first_connection_for_it_was_taken
         await connection.start(timeout=10)
         with pytest.raises(BrokerCut):
             await connection.follow("news", heard.append)
+        with anyio.fail_after(3600):
+            while not heard:
+                await anyio.sleep(0.1)
         assert heard == [b""]  # some may have been missed
-        await connection.reached(patience=3600)
-        assert heard == [b"", b""]
+        assert (connection.generation, connection.is_connected) == (0, True)
         await connection.aclose()
         tasks.cancel_scope.cancel()
-    assert next(numbers) == 3
+    assert next(numbers) == 4
+
+
+async def test_a_flood_on_a_channel_costs_no_call_and_the_channel_is_heard_again(broker: BrokerServer) -> None:
+    """A server ends a connection with channels for which more than 32 MB wait: any client of a fleet may say so much on its own channel."""
+    heard: list[bytes] = []
+    async with connected(broker) as connection, connected(broker) as hostile:
+        await connection.follow("news", heard.append)
+        assert heard == [b""]
+        for number in range(2, 5):
+            await hostile.command("publish", "news", b"x" * (40 * 2**20), timeout=30)
+            assert await connection.script("return {'OK', 1}", [], []) == [b"OK", 1]
+            while len(heard) < number:
+                await a_moment()
+        assert heard == [b""] * 4
+        await hostile.command("publish", "news", b"still there")
+        while len(heard) < 5:
+            await a_moment()
+        assert (heard[-1], connection.generation) == (b"still there", 0)
+
+
+async def test_a_start_that_is_cancelled_just_when_it_succeeds_leaves_no_connection(broker: BrokerServer) -> None:
+    connection = Broker(BrokerAddress(broker.url))
+    scope = anyio.CancelScope()
+    with pytest.raises(BrokerCut):
+        await connection.follow("news", lambda _: scope.cancel())  # called when it is connected
+    with scope:
+        await connection.start(timeout=10)
+    if not scope.cancelled_caught:  # trio has told of the success before
+        await connection.aclose()
+    assert (connection.is_connected, tasks_of("broker ")) == (False, [])
+
+
+async def test_a_connection_that_all_share_is_forgotten_when_all_have_closed_it(broker: BrokerServer) -> None:
+    address = BrokerAddress(broker.url)
+    users = [Broker.shared(address) for _ in range(3)]
+    assert len(set(users)) == 1
+    for each in users:
+        await each.start(timeout=10)
+    await users.pop().aclose()
+    await users.pop().aclose()
+    assert Broker.shared(address) is users[0]
+    assert users[0].is_connected
+    forgotten = weakref.ref(users[0])
+    await users.pop().aclose()
+    del each
+    gc.collect()
+    assert forgotten() is None
 
 
 def greeting(mode: bytes) -> bytes:
