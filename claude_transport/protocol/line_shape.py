@@ -14,15 +14,18 @@ class LineShape(Enum):
     """The shape of a message."""
 
     TYPED = auto()
-    """A message with a `type`, such as `user`: the stream-json of `claude`. No type of Claude has a dot."""
+    """A message with a `type`, such as `user`: the stream-json of `claude`."""
     EVENT = auto()
-    """A message whose `type` has a dot, such as `turn.started`."""
+    """A message whose `type` begins with `thread.`, `turn.` or `item.`, such as `turn.started`. No type of Claude does."""
     RPC = auto()
     """JSON-RPC: a message without a type, with a `method`, or with an `id` and a `result` or an `error`."""
 
 
 _LONG_LINE: Final = 2**20
 """Bytes of a line that is not read: the first line of a session is short, or a prompt with images."""
+
+
+_EVENT_TYPES: Final = (b'"thread.', b'"turn.', b'"item.')
 
 
 class _Fields(msgspec.Struct, gc=False):
@@ -47,6 +50,6 @@ def shape_of(line: bytes) -> LineShape | None:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     if isinstance(found.type, msgspec.Raw):
-        return LineShape.EVENT if b"." in bytes(found.type) else LineShape.TYPED
+        return LineShape.EVENT if bytes(found.type).startswith(_EVENT_TYPES) else LineShape.TYPED
     answers = found.id is not msgspec.UNSET and (found.result is not msgspec.UNSET or found.error is not msgspec.UNSET)
     return LineShape.RPC if answers or found.method is not msgspec.UNSET else None
