@@ -18,6 +18,9 @@ from typing import Any
 import pytest
 import yaml
 
+from claude_transport.codex.features import OBSERVED
+from claude_transport.launch.features import NEWEST_CLI, OLDEST_CLI
+
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 VERSION = PROJECT["version"]
@@ -309,6 +312,15 @@ def test_a_page_for_the_community_leads_to_files_and_titles_that_exist(name: str
         path, _, anchor = link.partition("#")
         assert link.startswith("https://") or (ROOT / path).exists(), link
         assert not anchor or link.startswith("https://") or f"#{anchor}" in anchors_of((ROOT / (path or name)).read_text("utf-8")), link
+
+
+@pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md"])
+def test_a_page_names_the_versions_of_the_agents_that_are_supported(page: str) -> None:
+    text = (ROOT / page).read_text("utf-8")
+    claude, codex = (re.search(rf"(?i){name}`? ([\d.]+) to ([\d.]+)", text) for name in ("claude", "codex"))
+    assert claude is not None
+    assert claude.groups() == (OLDEST_CLI, NEWEST_CLI)
+    assert codex is None or codex.groups() == (OBSERVED[0], OBSERVED[-1])
 
 
 def test_the_security_policy_names_the_version_that_gets_fixes() -> None:
