@@ -214,15 +214,14 @@ async def test_a_connection_that_all_share_is_forgotten_when_all_have_closed_it(
     address = BrokerAddress(broker.url)
     users = [Broker.shared(address) for _ in range(3)]
     assert len(set(users)) == 1
-    for each in users:
-        await each.start(timeout=10)
+    for number in range(3):
+        await users[number].start(timeout=10)  # no name may keep one of them
     await users.pop().aclose()
     await users.pop().aclose()
     assert Broker.shared(address) is users[0]
     assert users[0].is_connected
     forgotten = weakref.ref(users[0])
     await users.pop().aclose()
-    del each
     gc.collect()
     assert forgotten() is None
 
