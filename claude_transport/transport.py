@@ -157,9 +157,9 @@ class SessionTerms(msgspec.Struct, frozen=True, kw_only=True):
     `client_composed`, so that the CLI expands neither `@path` nor slash commands in it. `permissions` lists what the options say about
     permissions. `session_id` is the session that the options name by its id, and `forks_session` is True when the CLI continues a copy of
     it under a new id. `structured_output` is True when results must match a JSON schema. `billing` is the option that says which account
-    may pay. `agent` names the agent that the options start; a `Query` takes only `claude-code`. `thread` holds what the client of an agent
-    with threads adds to the requests that open one. `strict` is True when the first line that holds no message must end the reading with
-    an error.
+    may pay. `agent` names the agent that the options start; a `Query` takes only `claude-code`, and names `session_class` when it
+    refuses another one. `thread` holds what the client of an agent with threads adds to the requests that open one. `strict` is True when
+    the first line that holds no message must end the reading with an error.
 
     The callbacks are optional and must not block. `on_prompt(uuid)` is called in the task that sends a prompt, before the prompt is
     written; the prompt may still be withdrawn after that. `on_failure(failure)` is called for each line of `read_lines()` that held no
@@ -183,6 +183,7 @@ class SessionTerms(msgspec.Struct, frozen=True, kw_only=True):
     structured_output: bool = False
     billing: BillingPolicy = "inherit"
     agent: str = "claude-code"
+    session_class: str = "the session class of that agent"
     thread: Mapping[str, Any] = {}
     strict: bool = False
     before_prompt: BeforePrompt | None = None

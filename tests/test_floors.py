@@ -67,7 +67,7 @@ UPSTAIRS: Mapping[str, str] = {
     **dict.fromkeys(
         (
             *("codex.agent", "codex.asking", "codex.calling", "codex.lanes", "codex.metrics", "codex.pool"),
-            *("codex.prompts", "codex.spans", "codex.turns"),
+            *("codex.prompting", "codex.prompts", "codex.spans", "codex.turns"),
         ),
         "codex.agent",
     ),
@@ -134,7 +134,7 @@ KNOWN_LAZILY = {"claude_agent_sdk": "claude_transport.interop.agent_sdk", "cored
 FORBIDDEN_NAMES = frozenset({"utils", "util", "helpers", "helper", "common", "types", "_internal", "misc"})
 
 # What an installation starts without an import from another module: the console script and the pytest plugin.
-ENTRY_POINTS = frozenset({f"{PACKAGE}.app.main", f"{PACKAGE}.testing.plugin"})
+ENTRY_POINTS = frozenset({f"{PACKAGE}.app.main", f"{PACKAGE}.testing.plugin", f"{PACKAGE}.codex.testing.plugin"})
 
 MAX_ROOT_MODULES = 9  # beside `__init__` and `__main__`: a module that belongs to a room is in it
 MAX_FUNCTION_LINES = 50  # without the docstring: explaining a contract must never be a reason to cut it short
@@ -143,6 +143,7 @@ MAX_FUNCTION_LINES = 50  # without the docstring: explaining a contract must nev
 SINGLE_IMPORTERS: Mapping[str, str] = {
     "bridge.stdio": "The CLI's end of the bridge: it runs in another process and must not import the host's end.",
     "client.compatibility": "What older versions of the CLI cannot do; it changes with those versions.",
+    "codex.asking": "What a call may ask for, and its translation; it changes with the arguments of a call, `calling` with the answers.",
     "codex.post": "What waits for its readers, and its bound; it changes with how memory is counted.",
     "fleet.hosted": "One session, from claim to end; it changes with the ends of a session, the worker with placement.",
     "serving.pace": "How often clients may connect; the door changes with tokens and limits.",
@@ -555,10 +556,6 @@ def report(faults: Iterator[str]) -> str:
 
 
 KNOW_CODEX: Mapping[str, str] = {
-    "app.ask": "its option names a codex",
-    "app.doctor": "it says which codex would run",
-    "app.record_codex": "it records a conversation with Codex",
-    "app.serve": "its options say how Codex is run",
     "completion.blocking": "the type of the argument `codex`",
     "completion.call": "the type of the argument `codex`",
     "completion.readiness": "the type of the argument `codex`",
@@ -575,6 +572,22 @@ def test_nothing_but_what_takes_its_options_knows_codex(house: dict[str, Module]
         if room_of(found.target) == "codex"
     }
     assert knowing == set(KNOW_CODEX)
+
+
+MENTION_CODEX = (
+    *("__init__", "agents.registry", "app.arguments", "completion.blocking", "completion.call", "completion.readiness"),
+    *("completion.resolution", "testing"),
+)
+"""Modules outside its room with the word Codex: the table of agents, public names and arguments, and an option of the program."""
+
+
+def test_nothing_but_public_names_mentions_codex(house: dict[str, Module]) -> None:
+    mentioning = {
+        name.removeprefix(f"{PACKAGE}.").replace(PACKAGE, "__init__")
+        for name, module in house.items()
+        if not name.startswith(f"{PACKAGE}.codex") and "codex" in module.path.read_text("utf-8").lower()
+    }
+    assert mentioning == set(MENTION_CODEX)
 
 
 def test_every_module_has_a_floor_and_imports_only_from_below(house: dict[str, Module]) -> None:

@@ -5,6 +5,7 @@ from claude_transport.agents.agent import AgentReason as AgentReason
 from claude_transport.agents.agent import AskedCall as AskedCall
 from claude_transport.agents.agent import Attempt as Attempt
 from claude_transport.agents.agent import CallPlan as CallPlan
+from claude_transport.agents.agent import Heard as Heard
 from claude_transport.agents.agent import HeldOptions as HeldOptions
 from claude_transport.agents.agent import StartContext as StartContext
 from claude_transport.agents.registry import agent_names as agent_names
@@ -19,6 +20,7 @@ __all__ = [
     "AskedCall",
     "Attempt",
     "CallPlan",
+    "Heard",
     "HeldOptions",
     "StartContext",
     "TurnTracker",

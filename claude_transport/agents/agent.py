@@ -6,7 +6,7 @@ The built-in agents implement it, and so do plug-ins. Each part is loaded only w
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal, Protocol
 
 import msgspec
@@ -14,6 +14,7 @@ import msgspec
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch.credentials import CredentialReport, Payer
 from claude_transport.launch.discovery import CLI
+from claude_transport.launch.features import SupportedRange
 from claude_transport.launch.launch import PlannedLaunch
 from claude_transport.launch.launcher import Launcher
 from claude_transport.launch.options import AgentOptions, ClaudeOptions, fields_of, is_given
@@ -140,6 +141,20 @@ class HeldOptions:
         return lines
 
 
+class Heard(msgspec.Struct, frozen=True, kw_only=True):
+    """One message of a conversation as a person follows it: its line, the new text in it, and the tool call that begins with it.
+
+    `tool` is the name of the tool, or empty; `tool_id` and `tool_input` belong to it.
+    """
+
+    line: bytes
+    text: str = ""
+    tool: str = ""
+    tool_id: str = ""
+    tool_input: Mapping[str, Any] = {}
+    ends_turn: bool = False
+
+
 class Agent(ABC):
     """An agent: a program that runs turns, and speaks JSON lines.
 
@@ -156,6 +171,10 @@ class Agent(ABC):
     provider: ClassVar[str] = ""
     """Who runs its models, as OpenTelemetry's conventions for generative AI name it, such as `anthropic`; empty if that is not known."""
     options_type: ClassVar[type[AgentOptions]]
+    path_option: ClassVar[str] = "cli_path"
+    """The name of the option with the path of its executable."""
+    supported: ClassVar[SupportedRange | None] = None
+    """The versions that can be talked to; None when any may work."""
     remedies: ClassVar[Mapping[type[BaseException], str]] = {}
     """What a user should do about an error of a call to this agent: a sentence for each class of errors."""
     chooses_in: ClassVar[str] = ""
@@ -188,6 +207,10 @@ class Agent(ABC):
         return None
 
     # Running it
+
+    def plain_options(self) -> Any:
+        """Return the options for a caller who gives none."""
+        return self.options_type()
 
     def check(self, options: Any, *, command: Sequence[Any] | None, launcher: Launcher | None) -> None:  # noqa: B027 - may be left out
         """Raise `ConfigurationError` for options that the agent would refuse on any machine. Called when a transport is made."""
@@ -243,7 +266,30 @@ class Agent(ABC):
         planned = self.plan(options, StartContext(inherited=env))
         return planned.cli or CLI(planned.launch.argv[0], "options")
 
+    def credential(self, options: Any, env: Mapping[str, str]) -> CredentialReport | None:
+        """Find the credential that the agent would use, and who would pay. The report holds no secret; None when it cannot be told."""
+        return None
+
+    def home(self, env: Mapping[str, str]) -> str | None:
+        """Return the directory with the configuration and the login of the user, where the agent has one."""
+        return None
+
+    # Its sessions
+
+    async def converse(
+        self, transport: TransportLike, prompts: Sequence[str], hear: Callable[[Heard], Awaitable[object]], *, close_timeout: float | None
+    ) -> None:
+        """Send the prompts one after the other in one session over `transport`, and pass each message to `hear`. Close the transport.
+
+        Raises `ClaudeTransportError`, also for a turn that failed: after the last turn, that of the first.
+        """
+        raise ConfigurationError(f"{self.title} cannot be talked to by this program", option="agent")
+
     # One call
+
+    def names_model(self, model: str) -> bool:
+        """Return True for the name of a model that no agent but this one has. A call to another agent may not ask for it."""
+        return False
 
     honours: ClassVar[frozenset[str]] = frozenset()
     """Names of `ClaudeOptions` that the agent takes in a call, such as `model` and `system_prompt`."""
@@ -255,7 +301,7 @@ class Agent(ABC):
             ConfigurationError: it cannot do what the call asks for; `option` names it.
         """
         refuse_more(call, self.honours, title=self.title)
-        return CallPlan(options=self.options_type() if call.agent_options is None else call.agent_options)
+        return CallPlan(options=self.plain_options() if call.agent_options is None else call.agent_options)
 
     @abstractmethod
     def attempt(self, call: AskedCall, plan: CallPlan) -> Attempt:

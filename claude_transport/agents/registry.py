@@ -16,6 +16,9 @@ _BUILT_IN: Final = {
     "codex": ("claude_transport.codex.agent", "Codex"),
 }
 
+LIBRARY_AGENTS: Final = tuple(_BUILT_IN)
+"""The names of the agents that come with this library, in the order in which `auto` looks for them."""
+
 _SPEAKERS: Final = {LineShape.TYPED: "claude-code", LineShape.EVENT: "codex", LineShape.RPC: "codex"}
 
 _UNDECIDED_LINES: Final = 16
@@ -76,9 +79,14 @@ def agent_of(lines: Iterable[bytes]) -> Agent:
     return AgentFinder().look(lines)
 
 
+def loaded_agents() -> tuple[Agent, ...]:
+    """Return the agents that this process has asked for so far."""
+    return tuple(_loaded.values())
+
+
 def provider_of(program: str) -> str:
     """Return who runs the models of the agent with this program; empty when that is not known. Loads no agent."""
-    return next((agent.provider for agent in tuple(_loaded.values()) if agent.program == program), "")
+    return next((agent.provider for agent in loaded_agents() if agent.program == program), "")
 
 
 def _agent_of(line: bytes) -> Agent | None:

@@ -28,6 +28,11 @@ AGENTS: Final = ("claude-code", "codex", "auto")
 SANDBOXES: Final = ("read-only", "workspace-write", "danger-full-access")
 APPROVAL_POLICIES: Final = ("untrusted", "on-request", "never")
 SHELLS: Final = ("bash", "zsh", "fish")
+OF_ONE_AGENT: Final = {
+    **dict.fromkeys(("cli_path", "offline", "system_prompt", "permission_mode", "allowed_tools", "max_turns", "choice"), AGENTS[0]),
+    **dict.fromkeys(("codex_path", "sandbox", "approval_policy"), AGENTS[1]),
+}
+"""The arguments of the program that only one agent of this library takes, and its name. A plug-in may take them, too."""
 HELP_WIDTH: Final = 80
 """The widest line of the help, in columns."""
 _COMMAS_OUTSIDE_PARENTHESES: Final = re.compile(r",(?![^()]*\))")

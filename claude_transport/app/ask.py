@@ -17,12 +17,13 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import Any, Final, TextIO
 
 import anyio
 import msgspec
 
 from claude_transport.agents.registry import find_agent
+from claude_transport.app.agent_options import check_program, other_programs, refuse_foreign
 from claude_transport.app.arguments import split_rules
 from claude_transport.app.event_loop import run_interruptibly, run_on, while_ticking
 from claude_transport.app.failures import EXIT_FAILED, EXIT_OK, NO_ANSWER, PROGRAM
@@ -45,9 +46,6 @@ from claude_transport.text.printable import printable
 from claude_transport.transport import Transport
 from claude_transport.transports.subprocess import SubprocessTransport
 
-if TYPE_CHECKING:
-    from claude_transport.codex.options import CodexOptions
-
 NOTICE: Final = "simulated: no Claude was asked, the answer is made up on this machine"
 PACE: Final = 0.03
 """Seconds before each word of the simulated Claude."""
@@ -62,7 +60,7 @@ _MAX_LINES: Final = 40
 def run(args: SimpleNamespace) -> int:
     """Ask, show the answer, and return the exit code. Raises what `failures` can report."""
     prompt = read_prompt(args.prompt)
-    check_program(args)
+    check_program(args, _named_program(args))
     return run_on(args.backend, partial(_ask, args, prompt, None))
 
 
@@ -89,22 +87,15 @@ def run_recorded(args: SimpleNamespace) -> int:
         raise ConfigurationError(f"{args.output} exists already; --force overwrites it", option="output")
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise ConfigurationError(f"{args.output} cannot be a tape: it is a directory, or its directory does not exist", option="output")
-    check_program(args)
-    if args.agent == "codex":
-        from claude_transport.app.record_codex import check_arguments
-
-        check_arguments(args)
-    elif args.codex_path is not None:
-        raise ConfigurationError("--codex-path is for codex: give --agent codex, too", option="codex_path")
+    check_program(args, _named_program(args))
+    refuse_foreign(args, args.agent)
     recordings: list[RecordingTransport] = []
 
     def record(transport: Transport) -> Transport:
         recordings.append(RecordingTransport(transport, path))
         return recordings[0]
 
-    if args.agent not in ("claude-code", "codex"):
-        raise ConfigurationError(f"record cannot talk to {args.agent}: it knows claude-code and codex", option="agent")
-    ask = _ask_codex if args.agent == "codex" else _ask
+    ask = _ask if args.agent == "claude-code" else _ask_other
     try:
         code = run_on(args.backend, partial(ask, args, prompts, record))
     finally:
@@ -112,17 +103,6 @@ def run_recorded(args: SimpleNamespace) -> int:
         if failure is not None:
             write_remark(f"{PROGRAM}: the tape {printable(args.output)} is not complete: {printable(failure)} [tape.incomplete]")
     return EXIT_FAILED if code == EXIT_OK and failure is not None else code
-
-
-def check_program(args: SimpleNamespace) -> None:
-    """Raise `ConfigurationError` if the arguments name two programs to run."""
-    if args.offline and args.cli_path is not None:
-        raise ConfigurationError("--offline and --cli-path name two different programs. Give one of them.", option="cli_path")
-    named = _named_program(args)
-    if named and args.codex_path is not None and args.agent != "codex":
-        raise ConfigurationError(f"{named} runs a claude, and --codex-path a codex. Give one of them.", option="agent")
-    if named and args.agent not in (None, "claude-code", "auto"):
-        raise ConfigurationError(f"{named} runs a claude, and --agent {args.agent} a {args.agent}. Give one of them.", option="agent")
 
 
 def read_prompt(given: str | None) -> str:
@@ -178,14 +158,14 @@ async def _ask(args: SimpleNamespace, prompt: str | list[str], around: Callable[
         return await run_interruptibly(partial(_converse, args, prompt, transport, face), give_up=transport.close)
 
 
-async def _ask_codex(args: SimpleNamespace, prompts: list[str], around: Callable[[Transport], Transport]) -> int:
-    """Ask each prompt in one thread of Codex."""
-    from claude_transport.app.record_codex import CodexRecording
+async def _ask_other(args: SimpleNamespace, prompts: list[str], around: Callable[[Transport], Transport]) -> int:
+    """Ask each prompt in one session of another agent than Claude Code."""
+    from claude_transport.app.record_other import OtherRecording
 
     face = _face(args)
     with ExitStack() as stack:
         stack.enter_context(_library_log(face, verbose=args.verbose))
-        recording = CodexRecording(args, prompts, face, around=around)
+        recording = OtherRecording(args, prompts, face, around=around)
         return await run_interruptibly(recording.show, give_up=recording.give_up)
 
 
@@ -225,8 +205,8 @@ def _choose_path(args: SimpleNamespace, options: ClaudeOptions) -> PreflightRepo
     if named and args.transport == "api":
         raise ConfigurationError(f"{named} runs a claude, and --transport api runs none. Give one of them.", option="transport")
     agent: AgentChoice | None = "claude-code" if named else args.agent
-    codex = _codex_options(args)
-    report = preflight("cli" if named else args.transport, env=os.environ, options=options, agent=agent, codex=codex)
+    others: dict[str, Any] = other_programs(args)
+    report = preflight("cli" if named else args.transport, env=os.environ, options=options, agent=agent, **others)
     if named:
         return report  # the start of the named program reports its own problems
     if report.agent not in (None, "claude-code") and report.code == CLINotFoundError.code:
@@ -239,15 +219,6 @@ def _choose_path(args: SimpleNamespace, options: ClaudeOptions) -> PreflightRepo
 def _named_program(args: SimpleNamespace) -> str | None:
     """Return the option that names a claude; None without one."""
     return "--offline" if args.offline else "--cli-path" if args.cli_path is not None else None
-
-
-def _codex_options(args: SimpleNamespace) -> CodexOptions | None:
-    """Return the options for Codex, if a codex is named. Codex is loaded only then, and where it answers."""
-    if args.codex_path is None:
-        return None
-    from claude_transport.codex.asking import PLAIN_CODEX
-
-    return PLAIN_CODEX.replace(codex_path=args.codex_path)
 
 
 def _announce(face: Face, line: str) -> None:
@@ -322,9 +293,10 @@ async def _finish(conversation: OneShot, face: Face) -> None:
 
 
 class _StreamedAnswer:
-    """One prompt to the Messages API, or to Codex. Options that only a claude can fulfil are refused, not ignored."""
+    """One prompt to the Messages API, or to another agent. Options that only a claude can fulfil are refused, not ignored."""
 
     def __init__(self, args: SimpleNamespace, prompt: str, options: ClaudeOptions, face: Face, *, agent: AgentKind | None) -> None:
+        others: dict[str, Any] = {name: options for name, options in other_programs(args).items() if name == agent}
         self._stream = stream(
             prompt,
             transport="api" if agent in (None, "claude-code") else "cli",
@@ -332,8 +304,8 @@ class _StreamedAnswer:
             timeout=math.inf if args.timeout is None else args.timeout,
             close_timeout=args.close_timeout,
             options=options.replace(cli_path=None),
-            codex=_codex_options(args) if agent == "codex" else None,
             on_event=self._note,
+            **others,
         )
         self._args = args
         self._face = face

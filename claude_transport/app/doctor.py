@@ -22,16 +22,13 @@ from typing import Final
 import anyio
 import msgspec
 
+from claude_transport.agents.agent import Agent
+from claude_transport.agents.registry import LIBRARY_AGENTS, find_agent
 from claude_transport.app.clean_world import isolated_options
 from claude_transport.app.event_loop import run_interruptibly, run_on
 from claude_transport.app.failures import describe_failure, hints_for, remedy_for, told
 from claude_transport.app.terminal import Look, TerminalOutput, choose_look, json_for_terminals, visible
 from claude_transport.client.query import Query
-from claude_transport.codex.configuration import find_codex_home
-from claude_transport.codex.credentials import describe_codex_credentials
-from claude_transport.codex.discovery import find_codex
-from claude_transport.codex.features import CODEX_RANGE
-from claude_transport.codex.options import CodexOptions
 from claude_transport.completion.readiness import LoginStatus, find_config_dir, preflight, read_login_status, read_user_settings
 from claude_transport.completion.resolution import CHOICES, MATRIX, NO_CLI, NO_KEY, NOTHING, TransportChoice
 from claude_transport.errors import (
@@ -46,7 +43,7 @@ from claude_transport.errors import (
 from claude_transport.launch.credentials import CredentialReport, describe_credentials
 from claude_transport.launch.discovery import find_cli, read_cli_version, remember_cli_version
 from claude_transport.launch.environ import build_environment, describe_environment
-from claude_transport.launch.features import NEWEST_CLI, OLDEST_CLI, parse_version, range_note
+from claude_transport.launch.features import CLAUDE_RANGE, NEWEST_CLI, SupportedRange, parse_version
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.protocol.diagnosis import error_for
 from claude_transport.testing import FakeMessagesAPI, replies
@@ -123,10 +120,10 @@ class CLIFinding(msgspec.Struct, frozen=True, kw_only=True):
     error: Failure | None = None
 
 
-class CodexFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """The `codex` that would run, and who would pay for it. It is not started; without one, `problem` says so, and the doctor goes on.
+class AgentFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """The program of another agent that would run, and who would pay for it. It is not started. Without one, `problem` says so.
 
-    `home` is the directory with its configuration and login. `credential` is what `app-server` would use there.
+    `home` is the directory with its configuration and login. `credential` is what the program would use there.
     """
 
     path: str | None = None
@@ -195,7 +192,8 @@ class TestRun(msgspec.Struct, frozen=True, kw_only=True):
 class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
     """The whole report. `exit_code`: 0 the test worked, 1 something does not work, 2 there is no claude.
 
-    `ready` says more than `ok`: the real claude was tested, and a credential for real prompts was found.
+    `ready` says more than `ok`: the real claude was tested, and a credential for real prompts was found. `others` are the other agents of
+    this library. In the JSON each of them has a field of its own, with the name of the agent.
     """
 
     ok: bool
@@ -207,7 +205,7 @@ class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
     backend: str
     cli: CLIFinding
     credential: CredentialReport
-    codex: CodexFinding
+    others: dict[str, AgentFinding]
     paths: PathFinding | None
     environment: EnvironmentFinding
     test_run: TestRun | None
@@ -239,7 +237,7 @@ class _Doctor:
         self._credential = describe_credentials(
             environment, settings=read_user_settings(environment), config_dir=find_config_dir(environment)
         )
-        self._codex = _find_codex()
+        self._others = {name: _find_other(find_agent(name)) for name in LIBRARY_AGENTS if name != "claude-code"}
         self._paths: PathFinding | None = None
         self._environment = _environment()
         self._test_run: TestRun | None = None
@@ -249,7 +247,8 @@ class _Doctor:
         await self._show(self._lines.header(version("claude-transport"), self._args.backend))
         await self._show(self._lines.cli(self._cli))
         await self._show(self._lines.credential(self._credential))
-        await self._show(self._lines.codex(self._codex))
+        for name, found in self._others.items():
+            await self._show(self._lines.other(find_agent(name).program, found))
         self._paths = examine_paths(
             self._args.transport,
             cli_path=self._args.cli_path,
@@ -267,7 +266,9 @@ class _Doctor:
         ready = is_ready(self._credential, self._test_run)
         await self._show(self._lines.verdict(code, self._cli, simulated=self._args.offline, ready=ready))
         if self._args.json:
-            await self._output.write_bytes(json_for_terminals(msgspec.json.format(msgspec.json.encode(self._report(code)))) + b"\n")
+            parts = msgspec.to_builtins(self._report(code))
+            parts |= parts.pop("others")
+            await self._output.write_bytes(json_for_terminals(msgspec.json.format(msgspec.json.encode(parts))) + b"\n")
         return code
 
     async def _ask_claude(self) -> LoginStatus | None:
@@ -313,7 +314,7 @@ class _Doctor:
             backend=self._args.backend,
             cli=self._cli,
             credential=self._credential,
-            codex=self._codex,
+            others=self._others,
             paths=self._paths,
             environment=self._environment,
             test_run=self._test_run,
@@ -337,42 +338,38 @@ def _find(cli_path: str | None) -> CLIFinding:
     )
 
 
-def _find_codex() -> CodexFinding:
+def _find_other(agent: Agent) -> AgentFinding:
+    options = agent.options_type()
     try:
-        cli = find_codex(env=os.environ)
+        cli = agent.find(options, os.environ)
     except (CLINotFoundError, NotExecutableError) as error:
         searched = error.searched if isinstance(error, CLINotFoundError) else ()
-        return CodexFinding(searched=searched, problem=str(error).partition("\n")[0])
-    home, found = find_codex_home(os.environ), read_cli_version(cli)
-    return CodexFinding(
+        return AgentFinding(searched=searched, problem=str(error).partition("\n")[0])
+    found = read_cli_version(cli)
+    return AgentFinding(
         path=cli.path,
         source=cli.source,
         searched=cli.searched,
         version=found,
-        version_note=_codex_version_note(found),
-        home=None if home is None else str(home),
-        credential=describe_codex_credentials(CodexOptions(), os.environ),
+        version_note=_note_in(agent.supported, found),
+        home=agent.home(os.environ),
+        credential=agent.credential(options, os.environ),
     )
 
 
 def _version_note(found: str | None) -> str:
-    if found is None:
-        return "not known before it runs"
-    outside = range_note(found)
-    if outside is not None:
-        return f"outside the supported range: {outside}"
-    if parse_version(found) == parse_version(TESTED_VERSION):
+    if found is not None and parse_version(found) == parse_version(TESTED_VERSION):
         return "the newest one that this library was tested with"
-    return f"in the supported range, {OLDEST_CLI} to {NEWEST_CLI}"
+    return _note_in(CLAUDE_RANGE, found)
 
 
-def _codex_version_note(found: str | None) -> str:
-    if found is None:
+def _note_in(supported: SupportedRange | None, found: str | None) -> str:
+    if found is None or supported is None:
         return "not known before it runs"
-    outside = CODEX_RANGE.note(found)
+    outside = supported.note(found)
     if outside is not None:
         return f"outside the supported range: {outside}"
-    return f"in the supported range, {CODEX_RANGE.oldest} to {CODEX_RANGE.newest}"
+    return f"in the supported range, {supported.oldest} to {supported.newest}"
 
 
 def examine_paths(
@@ -527,7 +524,6 @@ _PAID_BY: Final = {
     "cloud account": "the cloud account pays",
     "token owner": "the owner of the token pays",
 }
-_PAID_BY_CODEX: Final = {**_PAID_BY, "nobody": "no credential was found that codex app-server would use"}
 _PATHS: Final = {"cli": "through claude", "api": "through the API", None: "nowhere"}
 _GET_A_CREDENTIAL: Final = "To have one, set ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN, or run `claude` to log in."
 
@@ -569,19 +565,21 @@ class ReportLines:
         losing = [f"also there, not used: {', '.join(report.present)}"] if report.present and not report.ambiguous else []
         yield from self._entry("credential", first, *losing, *report.notes)
 
-    def codex(self, found: CodexFinding) -> Iterator[str]:
-        """Yield the codex, its version, and who would pay for it. Where there is none, that is one line: few have both."""
+    def other(self, program: str, found: AgentFinding) -> Iterator[str]:
+        """Yield the program of another agent, its version, and who would pay for it. Without one, that is one line."""
         if found.path is None:
-            yield from self._entry("codex", "none was found" if found.searched else found.problem)
+            yield from self._entry(program, "none was found" if found.searched else found.problem)
             if self._verbose:
                 yield from self._entry("looked at", *found.searched)
             return
         report = found.credential
         paid = []
         if report is not None:
-            paid = [_PAID_BY_CODEX[report.payer] if report.name is None else f"{report.name}; {_PAID_BY[report.payer]}", *report.notes]
+            nobody = f"no credential was found that {program} would use"
+            payer = nobody if report.payer == "nobody" else _PAID_BY[report.payer]
+            paid = [payer if report.name is None else f"{report.name}; {_PAID_BY[report.payer]}", *report.notes]
         known = f"{found.version}, {found.version_note}" if found.version else found.version_note
-        yield from self._entry("codex", visible(found.path), f"found by {found.source}", f"version {known}", *paid)
+        yield from self._entry(program, visible(found.path), f"found by {found.source}", f"version {known}", *paid)
 
     def paths(self, found: PathFinding) -> Iterator[str]:
         """Yield where a call would go, who would pay for it there, and where the other choices would go."""

@@ -8,6 +8,7 @@ library. What a CLI or a file says stays as it is.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import sys
@@ -15,7 +16,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from claude_transport.agents.registry import find_agent
+from claude_transport.agents.registry import find_agent, loaded_agents
 from claude_transport.errors import (
     APIFailed,
     AuthenticationError,
@@ -244,7 +245,6 @@ OPTIONS: Final[Mapping[str, str]] = {
     "choices": "--choice",
     "cli_path": "--cli-path",
     "close_timeout": "--close-timeout",
-    "codex_path": "--codex-path",
     "cwd": "--cwd",
     "drain_timeout": "--drain-timeout",
     "hosts": "--host-name",
@@ -281,15 +281,25 @@ _PHRASES: Final = tuple(
         (r"\bcorrect cwd\b", "correct --cwd"),
     )
 )
-_VALUE: Final = re.compile(rf'\b({"|".join(OPTIONS)})=(?:True\b|"([^"]*)")')
-_SUBJECT: Final = re.compile(rf"^({'|'.join(OPTIONS)})(?=:| must | is not | is a position)")
-_PLAIN: Final = re.compile(rf"(?<![\w-])({'|'.join(name for name in OPTIONS if '_' in name)})\b")
+
+
+@functools.cache
+def _patterns(names: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
+    """Return what finds an argument with its value, at the beginning of a sentence, and alone."""
+    any_of = "|".join(names)
+    return (
+        re.compile(rf'\b({any_of})=(?:True\b|"([^"]*)")'),
+        re.compile(rf"^({any_of})(?=:| must | is not | is a position)"),
+        re.compile(rf"(?<![\w-])({'|'.join(name for name in names if '_' in name)})\b"),
+    )
 
 
 def in_program_words(text: str) -> str:
-    """Return `text` with `--max-turns` for `max_turns`, `--agent codex` for `agent="codex"`, and so on."""
+    """Return `text` with `--max-turns` for `max_turns`, `--agent auto` for `agent="auto"`, and so on."""
     for phrase, words in _PHRASES:
         text = phrase.sub(words, text)
-    text = _VALUE.sub(lambda found: OPTIONS[found[1]] + (f" {found[2]}" if found[2] else ""), text)
-    text = _SUBJECT.sub(lambda found: OPTIONS[found[1]], text)
-    return _PLAIN.sub(lambda found: OPTIONS[found[1]], text)
+    options = {**OPTIONS, **{agent.path_option: f"--{agent.path_option.replace('_', '-')}" for agent in loaded_agents()}}
+    value, subject, plain = _patterns(tuple(options))
+    text = value.sub(lambda found: options[found[1]] + (f" {found[2]}" if found[2] else ""), text)
+    text = subject.sub(lambda found: options[found[1]], text)
+    return plain.sub(lambda found: options[found[1]], text)

@@ -16,9 +16,10 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from claude_transport.agents.registry import find_agent
+from claude_transport.app.agent_options import options_for, refuse_foreign
 from claude_transport.app.arguments import split_rules
 from claude_transport.app.event_loop import run_on
 from claude_transport.app.failures import EXIT_OK
@@ -30,23 +31,6 @@ from claude_transport.launch.options import AgentOptions, ClaudeOptions
 from claude_transport.serving.choices import DEFAULT_CHOICES
 from claude_transport.serving.door import GatewayLimits, GatewayTokens
 from claude_transport.text.printable import printable, printable_lines
-
-if TYPE_CHECKING:
-    from claude_transport.codex.options import CodexOptions
-
-_OF_SESSIONS: Final = (
-    "cli_path",
-    "codex_path",
-    "model",
-    "permission_mode",
-    "allowed_tools",
-    "cwd",
-    "sandbox",
-    "approval_policy",
-    "offline",
-    "choice",
-)
-"""The arguments that say how each process is run."""
 
 _MAX_MESSAGE: Final = 4000
 """Characters of a record's message in the log."""
@@ -101,32 +85,12 @@ def check_place(options: Any) -> None:
 
 
 def _options(args: SimpleNamespace, stack: ExitStack) -> AgentOptions:
-    """Return how each process is run."""
-    match args.agent:
-        case "claude-code":
-            return _claude_options(args, stack)
-        case "codex":
-            return _codex_options(args)
-        case name:
-            return _plugin_options(args, name)
-
-
-def _plugin_options(args: SimpleNamespace, name: str) -> AgentOptions:
-    """Return the options of a plug-in's agent. Raises `ConfigurationError` for an argument that these have no option for."""
-    kind = find_agent(name).options_type
-    given = {option: value for option in _OF_SESSIONS if (value := getattr(args, option))}
-    for option in given:
-        if option not in kind.__struct_fields__:
-            said = f"--{option.replace('_', '-')} is not for {name}; leave it out with --agent {name}"
-            raise ConfigurationError(said, option=option)
-    return kind(**given)
-
-
-def _claude_options(args: SimpleNamespace, stack: ExitStack) -> ClaudeOptions:
-    """Return how each claude is run. Raises `ConfigurationError` for an option of codex."""
-    for name, option in (("codex_path", "--codex-path"), ("sandbox", "--sandbox"), ("approval_policy", "--approval-policy")):
-        if getattr(args, name) is not None:
-            raise ConfigurationError(f"{option} is for codex: give --agent codex, too", option=name)
+    """Return how each process is run. Raises `ConfigurationError` for an argument that the agent cannot fulfil."""
+    if args.agent != "claude-code":
+        agent = find_agent(args.agent)
+        options: AgentOptions = options_for(args, agent, base=agent.options_type())
+        return options
+    refuse_foreign(args, args.agent)
     cli_path = args.cli_path
     if args.offline:
         from claude_transport.testing.fake_claude import FakeClaude
@@ -139,25 +103,6 @@ def _claude_options(args: SimpleNamespace, stack: ExitStack) -> ClaudeOptions:
         permission_mode=args.permission_mode,
         allowed_tools=tuple(split_rules(args.allowed_tools)),
         cwd=args.cwd,
-    )
-
-
-def _codex_options(args: SimpleNamespace) -> CodexOptions:
-    """Return how each codex is run. Raises `ConfigurationError` for an option of claude."""
-    given = {
-        "--offline": args.offline,
-        "--cli-path": args.cli_path,
-        "--permission-mode": args.permission_mode,
-        "--allowed-tools": args.allowed_tools,
-        "--choice": args.choice,
-    }
-    for option, value in given.items():
-        if value:
-            raise ConfigurationError(f"{option} is for claude; leave it out with --agent codex", option=option[2:].replace("-", "_"))
-    from claude_transport.codex.options import CodexOptions
-
-    return CodexOptions(
-        codex_path=args.codex_path, model=args.model, cwd=args.cwd, sandbox=args.sandbox, approval_policy=args.approval_policy
     )
 
 

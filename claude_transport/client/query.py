@@ -557,7 +557,8 @@ class Query(Controls):
         self._connection.attach(Client(answers=self._questions.kinds, mcp_servers=self._mcp.names))
         terms = self._connection.terms
         if terms.agent != "claude-code":
-            raise ConfigurationError("a Query talks to Claude, and this transport starts Codex: use CodexSession", option="transport")
+            said = f"a Query talks to Claude, and this transport starts {terms.agent}: use {terms.session_class}"
+            raise ConfigurationError(said, option="transport")
         self._decoder = LineDecoder(strict=terms.strict)
         self._shadowing.check_settings(terms.permissions)
         of_options, own = terms.initialize, self._fields

@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from claude_transport.agents.agent import Agent, AskedCall, Attempt, CallPlan, HeldOptions, StartContext
+from claude_transport.agents.agent import Agent, AskedCall, Attempt, CallPlan, Heard, HeldOptions, StartContext
 from claude_transport.codex.argv import build_codex_argv
-from claude_transport.codex.configuration import configuration_texts
-from claude_transport.codex.credentials import check_codex_payer
+from claude_transport.codex.configuration import configuration_texts, find_codex_home
+from claude_transport.codex.credentials import check_codex_payer, describe_codex_credentials
 from claude_transport.codex.discovery import find_codex
 from claude_transport.codex.environ import CODEX_RULES, build_codex_environment
 from claude_transport.codex.features import CODEX_RANGE
-from claude_transport.codex.options import CodexOptions, check_options
+from claude_transport.codex.options import PLAIN_CODEX, CodexOptions, check_options
 from claude_transport.codex.turns import CodexTurns
 from claude_transport.errors import AuthFailed, BillingFailed, ConnectTimeout
+from claude_transport.launch.credentials import CredentialReport
 from claude_transport.launch.discovery import CLI, read_cli_version
+from claude_transport.launch.features import SupportedRange
 from claude_transport.launch.launch import INHERIT, Launch, PlannedLaunch, check_launcher
 from claude_transport.launch.launcher import Launcher
 from claude_transport.launch.options import AgentOptions
@@ -29,13 +31,14 @@ from claude_transport.launch.supervisor import RemoteEnvironment
 from claude_transport.protocol.envelope import JSONTextError, encode_line, parse_json
 from claude_transport.protocol.line_shape import LineShape, shape_of
 from claude_transport.protocol.turn_tracker import TurnTracker
-from claude_transport.transport import SessionTerms
+from claude_transport.transport import SessionTerms, TransportLike
 
 if TYPE_CHECKING:
     from claude_transport.codex.metrics import CodexReader
     from claude_transport.codex.tape_lines import CodexLines
 
 _THREADS: Final = frozenset({"thread/start", "thread/resume", "thread/fork"})
+_MODELS: Final = re.compile(r"(?:openai/)?(?:gpt-|chatgpt-|codex-|o[134](?:-|$))", re.IGNORECASE)
 _CANDIDATE: Final = re.compile(rb'"(?:thread/(?:start|resume|fork)|turn/start)"|\\u00|\\/')
 
 
@@ -47,6 +50,8 @@ class Codex(Agent):
     program: ClassVar[str] = "codex"
     provider: ClassVar[str] = "openai"
     options_type: ClassVar[type[AgentOptions]] = CodexOptions
+    path_option: ClassVar[str] = "codex_path"
+    supported: ClassVar[SupportedRange | None] = CODEX_RANGE
     chooses_in: ClassVar[str] = ": choose in thread/start"
     remedies: ClassVar[Mapping[type[BaseException], str]] = {
         AuthFailed: "Log in (`codex login`), or set the key that the configuration of Codex names.",
@@ -86,6 +91,10 @@ class Codex(Agent):
 
         return CodexLanes(scene)
 
+    def plain_options(self) -> CodexOptions:
+        """Return options with which commands can only read, and nothing is asked."""
+        return PLAIN_CODEX
+
     def check(self, options: CodexOptions, *, command: Sequence[Any] | None, launcher: Launcher | None) -> None:
         """Check the options alone, and that the settings can be written."""
         check_options(options, check_files=False)
@@ -103,7 +112,7 @@ class Codex(Agent):
 
     def terms(self, options: CodexOptions, *, delivery: Delivery, is_command: bool) -> SessionTerms:
         """Return who may pay, and what the requests that open a thread have to say."""
-        return SessionTerms(billing=options.billing, agent=self.name, thread=options.thread_fields)
+        return SessionTerms(billing=options.billing, agent=self.name, session_class="CodexSession", thread=options.thread_fields)
 
     def confidential(self, options: CodexOptions) -> Sequence[str]:
         """Return the texts of the configuration."""
@@ -117,6 +126,27 @@ class Codex(Agent):
     def find(self, options: CodexOptions, env: Mapping[str, str]) -> CLI:
         """Look for `codex` as `find_codex` does."""
         return find_codex(options.codex_path, env=env)
+
+    def credential(self, options: CodexOptions, env: Mapping[str, str]) -> CredentialReport:
+        """Find what `app-server` would use."""
+        return describe_codex_credentials(options, env)
+
+    def home(self, env: Mapping[str, str]) -> str | None:
+        """Return `CODEX_HOME`, or the usual place."""
+        found = find_codex_home(env)
+        return None if found is None else str(found)
+
+    async def converse(
+        self, transport: TransportLike, prompts: Sequence[str], hear: Callable[[Heard], Awaitable[object]], *, close_timeout: float | None
+    ) -> None:
+        """Ask each prompt in one thread."""
+        from claude_transport.codex.prompting import ask_each  # most programs make one call, or have a session of their own
+
+        await ask_each(transport, prompts, hear, close_timeout=close_timeout)
+
+    def names_model(self, model: str) -> bool:
+        """Return True for the models of OpenAI."""
+        return _MODELS.match(model) is not None
 
     def plan_call(self, call: AskedCall, env: Mapping[str, str]) -> CallPlan:
         """Refuse what Codex cannot do, and find who would pay."""

@@ -11,16 +11,13 @@ from typing import Any, Final
 from claude_transport.agents.agent import AskedCall, refuse_more
 from claude_transport.codex.credentials import check_codex_payer, describe_codex_credentials
 from claude_transport.codex.errors import check_sendable
-from claude_transport.codex.options import CodexOptions, check_options
+from claude_transport.codex.options import PLAIN_CODEX, CodexOptions, check_options
 from claude_transport.completion.models import check_model
 from claude_transport.completion.output_schema import check_schema
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch.credentials import CredentialReport
 from claude_transport.launch.options import default_of, fields_of
 from claude_transport.launch.rules import refuse
-
-PLAIN_CODEX: Final = CodexOptions(sandbox="read-only", approval_policy="never")
-"""Options for Codex when the caller gives none: its commands can only read, and it asks for no approval."""
 
 HONOURED: Final = (
     *("model", "system_prompt", "output_format", "cwd", "resume", "no_session_persistence"),

@@ -116,6 +116,10 @@ class CodexOptions(AgentOptions, frozen=True, kw_only=True, repr_omit_defaults=T
         return f"CodexOptions({', '.join(shown)})"
 
 
+PLAIN_CODEX: Final = CodexOptions(sandbox="read-only", approval_policy="never")
+"""Options for Codex when the caller gives none: its commands can only read, and it asks for no approval."""
+
+
 def check_options(options: CodexOptions, *, check_files: bool = True) -> None:
     """Check that `options` can be run as they are. Raises `ConfigurationError`, naming the option and the remedy.
 

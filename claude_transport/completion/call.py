@@ -62,7 +62,7 @@ from claude_transport.completion.resolution import (
     Resolution,
     TransportChoice,
     TransportKind,
-    can_run_codex,
+    can_run_other,
     check_has_path,
     choose_agent,
     resolve_transport,
@@ -186,7 +186,7 @@ async def complete(
         subject=subject,
         fallback=fallback,
         agent=agent,
-        codex=codex,
+        others={"codex": codex},
         on_stderr=on_stderr,
         make_transport=make_transport,
     )
@@ -243,7 +243,7 @@ def stream(
         subject=subject,
         fallback=fallback,
         agent=agent,
-        codex=codex,
+        others={"codex": codex},
         on_stderr=on_stderr,
         make_transport=make_transport,
     )
@@ -827,7 +827,7 @@ def _plan(request: CompletionRequest) -> _Plan:
         declared=request.declared,
         transport=resolution.choice,
         has_cli=partial(_has_cli, request),
-        has_codex=partial(_has_codex, request),
+        has_other=partial(_has_other, request),
         has_key=partial(_has_key, request),
     )
     if agent.kind != "claude-code":
@@ -868,8 +868,8 @@ def _of_the_caller(resolution: Resolution) -> Resolution:
     return msgspec.structs.replace(resolution, kind="cli", reason=f"{says}, and make_transport makes the way to the CLI")
 
 
-def _has_codex(request: CompletionRequest) -> bool:
-    return can_run_codex(request.agent_options, env=os.environ)
+def _has_other(request: CompletionRequest) -> bool:
+    return can_run_other(request.agent_options, env=os.environ)
 
 
 def _has_key(request: CompletionRequest) -> bool:

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from claude_transport.agents.agent import AgentReason
+from claude_transport.agents.registry import LIBRARY_AGENTS, find_agent
 from claude_transport.completion.resolution import AgentKind
 from claude_transport.errors import ConfigurationError
 from claude_transport.protocol.envelope import Usage
@@ -24,7 +25,6 @@ UNKNOWN_MAX_TOKENS: Final = 32_000
 """The most tokens that the CLI asks for from a model that it does not know."""
 
 _OF_CLAUDE: Final = re.compile(r"claude-|claude$|opusplan", re.IGNORECASE)
-_OF_CODEX: Final = re.compile(r"(?:openai/)?(?:gpt-|chatgpt-|codex-|o[134](?:-|$))", re.IGNORECASE)
 
 _MILLION: Final = 1_000_000
 
@@ -110,20 +110,20 @@ def agent_of(model: str) -> AgentKind | None:
     """Return the agent that this model belongs to, by its name. None for a name that says nothing, as of a model of another provider."""
     if model.partition("[")[0].lower() in ALIASES or _OF_CLAUDE.search(model):
         return "claude-code"
-    return "codex" if _OF_CODEX.match(model) else None
+    return next((name for name in LIBRARY_AGENTS if find_agent(name).names_model(model)), None)
 
 
 def check_model(model: object, agent: AgentReason) -> None:
-    """Check that the chosen agent may be asked for this model. Raises `ConfigurationError` for a model of the other one.
+    """Check that the chosen agent may be asked for this model. Raises `ConfigurationError` for a model of another one.
 
     A call that has not chosen an agent may name any model: a proxy behind `ANTHROPIC_BASE_URL` gives them names of its own.
     """
     other = agent_of(model) if isinstance(model, str) else None
-    if agent.kind not in ("claude-code", "codex"):
+    if agent.kind not in LIBRARY_AGENTS:
         return  # a plug-in may take models of any name
     if other is None or other == agent.kind or (agent.kind == "claude-code" and agent.layer == "default"):
         return
-    theirs, ours = ("Codex", "Claude") if other == "codex" else ("Claude", "Codex")
+    theirs, ours = find_agent(other).title, find_agent(agent.kind).title
     raise ConfigurationError(
         f'model: {model!r} is a model of {theirs}, but {agent.reason}. Use agent="{other}", or a model of {ours}', option="model"
     )

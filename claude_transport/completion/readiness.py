@@ -33,7 +33,7 @@ from claude_transport.completion.resolution import (
     Resolution,
     TransportChoice,
     TransportKind,
-    can_run_codex,
+    can_run_other,
     cell_of,
     check_has_path,
     choose_agent,
@@ -307,7 +307,7 @@ def _choose_agent(
             declared=declared,
             transport=choice,
             has_cli=lambda: row.cli,
-            has_codex=lambda: can_run_codex(codex, env=env),
+            has_other=lambda: can_run_other(codex, env=env),
             has_key=lambda: row.api_key,
         )
     except ConfigurationError as error:

@@ -32,7 +32,7 @@ Prompt: TypeAlias = str | Sequence[Mapping[str, Any]]
 """One user prompt: text, or content blocks as the Messages API has them."""
 
 MakeTransport: TypeAlias = Callable[[Any], TransportLike]
-"""Makes the transport of one attempt from its options: `ClaudeOptions`, or those of the agent that answers (`CodexOptions`)."""
+"""Makes the transport of one attempt from its options: `ClaudeOptions`, or those of the agent that answers."""
 
 OnStderr: TypeAlias = Callable[[str], object]
 
@@ -207,7 +207,7 @@ def build_request(
     max_tokens: int | None,
     billing: BillingPolicy,
     options: AgentOptions | None,
-    codex: object,
+    others: Mapping[str, object],
     **rest: Any,
 ) -> CompletionRequest:
     """Check the arguments of `complete()` or `stream()`. Raises `ConfigurationError` or `UsageError`."""
@@ -215,11 +215,10 @@ def build_request(
     if options is not None and not isinstance(options, AgentOptions):
         raise ConfigurationError(f"options must be ClaudeOptions, not {type(options).__name__}", option="options")
     if options is not None and not isinstance(options, ClaudeOptions):
-        rest |= _options_of_another(options, agent=rest["agent"], codex=codex)
+        rest |= _options_of_another(options, agent=rest["agent"], others=others)
         options = None
     else:
-        _check_codex_options(codex)
-        rest["agent_options"] = codex
+        rest["agent_options"] = _one_of(others)
     if max_tokens is not None and (isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1):
         raise ConfigurationError(f"max_tokens must be 1 or more, not {max_tokens!r}", option="max_tokens")
     for name, text in (("model", model), ("system", system), ("subject", rest["subject"])):
@@ -255,7 +254,7 @@ def end_of(transport: TransportLike | None) -> tuple[int, str]:
 
 
 def check_for_claude(request: CompletionRequest, agent: AgentResolution) -> None:
-    """Check that Claude Code can answer this call. Raises `ConfigurationError` for a model of Codex, and for options of Codex."""
+    """Check that Claude Code can answer this call. Raises `ConfigurationError` for a model of another agent, and for options of one."""
     check_model(request.options.model, agent)
     other = request.agent_options
     if agent.layer == "argument" and agent.choice == "claude-code" and other is not None:
@@ -334,16 +333,23 @@ def _check_limit(option: str, seconds: object) -> None:
         raise ConfigurationError(f"{option} must be a number of seconds above 0 (math.inf for no limit), not {seconds!r}", option=option)
 
 
-def _check_codex_options(options: object) -> None:
-    if options is not None and not (isinstance(options, AgentOptions) and type(options).agent_name == "codex"):
-        raise ConfigurationError(f"codex must be CodexOptions, not {type(options).__name__}", option="codex")
+def _one_of(others: Mapping[str, object]) -> object:
+    """Return the options in the argument of an agent; None without any. Raises `ConfigurationError` for those of another agent."""
+    for name, options in others.items():
+        if options is not None:
+            if not (isinstance(options, AgentOptions) and type(options).agent_name == name):
+                kind = find_agent(name).options_type.__name__
+                raise ConfigurationError(f"{name} must be {kind}, not {type(options).__name__}", option=name)
+            return options
+    return None
 
 
-def _options_of_another(options: AgentOptions, *, agent: str | None, codex: object) -> dict[str, Any]:
+def _options_of_another(options: AgentOptions, *, agent: str | None, others: Mapping[str, object]) -> dict[str, Any]:
     """Return the fields of the request for options of another agent than Claude, which say who answers."""
     name = type(options).agent_name
     if agent not in (None, name):
         raise ConfigurationError(f"options: these are for {name}, but the call says {agent}", option="options")
-    if codex is not None:
-        raise ConfigurationError("codex: the options of this call are for another agent. Give one of them", option="codex")
+    for argument, more in others.items():
+        if more is not None:
+            raise ConfigurationError(f"{argument}: the options of this call are for another agent. Give one of them", option=argument)
     return {"agent": name, "agent_options": options}

@@ -240,7 +240,7 @@ def resolve_agent(
         return AgentResolution(kind=choice, layer=layer, choice=choice, reason=f"{who} says {choice}")
     if _can_run(env) if claude_available is None else claude_available:
         return AgentResolution(kind="claude-code", layer=layer, choice=choice, reason=f"{who} says auto, and Claude is there")
-    if can_run_codex(env=env) if codex_available is None else codex_available:
+    if can_run_other(env=env) if codex_available is None else codex_available:
         reason = f"{who} says auto, no claude was found, and a codex was"
         return AgentResolution(kind="codex", layer=layer, choice=choice, reason=reason)
     raise ConfigurationError(NO_AGENT, option="agent", code="config.no_agent")
@@ -253,7 +253,7 @@ def choose_agent(
     declared: str | Mapping[str, Any] | None,
     transport: TransportChoice,
     has_cli: Callable[[], bool],
-    has_codex: Callable[[], bool],
+    has_other: Callable[[], bool],
     has_key: Callable[[], bool],
 ) -> AgentResolution:
     """Choose the agent of a call that has made the choice `transport`. The three facts are asked only for `auto`.
@@ -266,10 +266,10 @@ def choose_agent(
     if found.choice != "auto":
         return found
     claude = transport == "api" or has_cli()
-    codex = not claude and has_codex()
-    if not claude and not codex:
+    other = not claude and has_other()
+    if not claude and not other:
         claude = transport == "auto" and has_key()
-    return decide(claude_available=claude, codex_available=codex)
+    return decide(claude_available=claude, codex_available=other)
 
 
 ChoiceT = TypeVar("ChoiceT", bound=str)
@@ -327,11 +327,11 @@ def _can_run(env: Mapping[str, str]) -> bool:
     return True
 
 
-def can_run_codex(options: AgentOptions | None = None, *, env: Mapping[str, str]) -> bool:
-    """Whether a `codex` can be run: the one that its `options` name, or one that is found."""
-    codex = find_agent("codex")
+def can_run_other(options: AgentOptions | None = None, *, env: Mapping[str, str]) -> bool:
+    """Whether the other agent that `auto` may choose can be run: the program that its `options` name, or one that is found."""
+    agent = find_agent("codex")
     try:
-        codex.find(options if isinstance(options, codex.options_type) else codex.options_type(), env)
+        agent.find(options if isinstance(options, agent.options_type) else agent.options_type(), env)
     except (CLINotFoundError, NotExecutableError):
         return False
     return True

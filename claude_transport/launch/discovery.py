@@ -49,7 +49,6 @@ ADVICE: Final = (
 
 _VERSION: Final = re.compile(r"\d+\.\d+\.\d+[^\s)]*")
 _PLATFORM: Final = re.compile(r"-(?:linux|darwin|win32)-(?:x64|arm64)")  # in the versions of npm packages that hold one binary
-_NPM_NAMES: Final = ("@anthropic-ai/claude-code", "@openai/codex")
 
 
 class CLI(msgspec.Struct, frozen=True):
@@ -287,12 +286,25 @@ def _version_from_files(path: Path) -> str | None:
         return real.name
     if path.parent.name == "_bundled" and (match := _VERSION.search(_read(path.parent.with_name("_cli_version.py")) or "")):
         return match.group().rstrip("\"'")
-    if "version" in (package := _read_package(real.parent.with_name("codex-package.json"))):  # beside the native binary of Codex
+    if "version" in (package := _read_package(real.parent.with_name(f"{real.stem}-package.json"))):  # beside a native binary of npm
         return str(package["version"])
     for directory in list(real.parents)[:4]:
-        if (package := _read_package(directory / "package.json")).get("name") in _NPM_NAMES:
+        if _is_of((package := _read_package(directory / "package.json")), {path.stem, real.stem}, str(real.relative_to(directory))):
             return _PLATFORM.sub("", str(package["version"])) if "version" in package else None
     return None
+
+
+def _is_of(package: Mapping[str, Any], programs: Iterable[str], file: str) -> bool:
+    """Whether this is the package of npm that brings the program: it names the file as its program, or is named like it.
+
+    A package is not that of a project in whose folder the program happens to be.
+    """
+    programs_of_it = package.get("bin")
+    files = programs_of_it.values() if isinstance(programs_of_it, Mapping) else (programs_of_it,)
+    if file in (name.removeprefix("./") for name in files if isinstance(name, str)):
+        return True
+    scope, _, name = str(package.get("name")).partition("/")
+    return scope.startswith("@") and any(name.startswith(program) for program in programs)
 
 
 def _read_package(path: Path) -> dict[str, Any]:
@@ -320,7 +332,7 @@ PROBE_TIMEOUT: Final = 5.0
 _KILL_TIMEOUT: Final = 1.0  # seconds for a killed process to be gone
 _LONGEST_ANSWER: Final = 200  # bytes; "2.1.330 (Claude Code)" has 21
 _NUMBER: Final = rb"(\d{1,9}\.\d{1,9}\.\d{1,9}(?:-[\w.]{1,40})?)"
-_ANSWER: Final = re.compile(_NUMBER + rb"\s+\(Claude Code\)|^codex-cli " + _NUMBER, re.MULTILINE)
+_ANSWER: Final = re.compile(_NUMBER + rb"\s+\(Claude Code\)|^[a-z]{1,20}-cli " + _NUMBER, re.MULTILINE)
 
 _asked: Final[set[CLIState]] = set()
 _lock: Final = threading.Lock()

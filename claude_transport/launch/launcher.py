@@ -419,12 +419,12 @@ def why_not_started(launcher: Launcher, *, exit_code: int | None, signal: int | 
     return CLIConnectionError(message, retryable=not hopeless, reason=said)
 
 
-def why_refused(launcher: Launcher, why: str, *, program: str, cwd: str | None) -> ClaudeTransportError:
-    """Make the error for a launch that the supervisor refused."""
+def why_refused(launcher: Launcher, why: str, *, program: str, cwd: str | None, option: str = "cli_path") -> ClaudeTransportError:
+    """Make the error for a launch that the supervisor refused. `option` is the one that names the program."""
     place = _place(launcher)
     kind, _, detail = why.partition(" ")
     if kind == "not-found":
-        advice = "Install it there, or give its path there as cli_path (codex_path for Codex)."
+        advice = f"Install it there, or give its path there as {option}."
         return CLINotFoundError(f"{place}: there is no program {program!r}. {advice}", searched=[f"{place}: {program}"], advice=advice)
     if kind == "cwd":
         return WorkingDirectoryError(f"{place}: the working directory {cwd!r} does not exist or cannot be entered", path=program)

@@ -36,6 +36,7 @@ class LaunchedConnectable(ByteStreamConnectable):
         mark: the mark of this launch, by which the supervisor's words are known.
         instructions: sent to the supervisor after its first word.
         program: the program at the other end, for error messages.
+        option: the option that names it, for error messages.
         cwd: its working directory, for error messages.
         on_banner: called with each line that came before the supervisor's first word, such as the output of login scripts.
         diagnose: may replace the `ProcessError` of a failed exit by a more specific one.
@@ -49,6 +50,7 @@ class LaunchedConnectable(ByteStreamConnectable):
         mark: str,
         instructions: bytes,
         program: str,
+        option: str = "cli_path",
         cwd: str | None = None,
         on_banner: Callable[[bytes], object] | None = None,
         diagnose: Callable[[ProcessError], Awaitable[ProcessError]] | None = None,
@@ -58,7 +60,7 @@ class LaunchedConnectable(ByteStreamConnectable):
         self._place = launcher.address or launcher.name
         self._mark = mark
         self._instructions = instructions
-        self._program = program
+        self._program, self._option = program, option
         self._cwd = cwd
         self._on_banner = on_banner
         self._diagnose = diagnose
@@ -102,7 +104,7 @@ class LaunchedConnectable(ByteStreamConnectable):
             raise self._why_not(stream) from exc
         word, said = await self._hear(stream, early[word.end :], "started", "refused")
         if word.name == "refused":
-            raise why_refused(self._launcher, word.rest, program=self._program, cwd=self._cwd)
+            raise why_refused(self._launcher, word.rest, program=self._program, cwd=self._cwd, option=self._option)
         return LaunchedStream(
             stream, launcher=self._launcher, mark=self._mark, ahead=said[word.end :], path=word.rest, diagnose=self._diagnose
         )

@@ -8,29 +8,23 @@ every failed one.
 
 from __future__ import annotations
 
-import contextlib
-import inspect
 import re
 import shlex
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from claude_transport.testing.judging import JUDGE, PASSED, PROBLEM, closing, fail, is_async, judge_of, judged, making, serving_in_a_thread
+
 if TYPE_CHECKING:
-    from claude_transport.codex.testing.fake_codex import FakeCodex
-    from claude_transport.codex.testing.fake_responses_api import FakeResponsesAPI
     from claude_transport.testing.fake_claude import FakeClaude
     from claude_transport.testing.fake_messages_api import FakeMessagesAPI
     from claude_transport.testing.mock_claude import MockClaude
-    from claude_transport.testing.standing import Judge, Standing, Standings
     from claude_transport.testing.tape_shelf import TapeShelf
 
 
 _MODES = ("none", "once", "new", "all", "rewrite")
-_PASSED = pytest.StashKey[bool]()
-_JUDGE: pytest.StashKey[Judge] = pytest.StashKey()
-_PROBLEM: pytest.StashKey[Exception] = pytest.StashKey()
 _SECTION = "claude_transport"
 
 
@@ -61,7 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Forget an earlier run of the same test."""
-    keys: Any = (_JUDGE, _PASSED, _PROBLEM)
+    keys: Any = (JUDGE, PASSED, PROBLEM)
     for key in keys:
         if key in item.stash:
             del item.stash[key]
@@ -71,10 +65,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Fail a test that has come to its end although something that it plays with has failed."""
     result = yield
-    judge = item.stash.get(_JUDGE, None)
+    judge = item.stash.get(JUDGE, None)
     problem = None if judge is None else judge.verdict()
     if problem is not None:
-        _fail(item, problem)
+        fail(item, problem)
     return result
 
 
@@ -83,10 +77,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """Remember whether the test itself passed, for the teardown of the fixtures. Say in the report of a failure where everything stands."""
     report = yield
     if report.when == "call":
-        item.stash[_PASSED] = report.passed
-    judge = item.stash.get(_JUDGE, None)
+        item.stash[PASSED] = report.passed
+    judge = item.stash.get(JUDGE, None)
     if judge is not None and report.failed:
-        if call.excinfo is not None and call.excinfo.value is item.stash.get(_PROBLEM, None) and call.excinfo.value.__cause__ is None:
+        if call.excinfo is not None and call.excinfo.value is item.stash.get(PROBLEM, None) and call.excinfo.value.__cause__ is None:
             report.longrepr = call.excinfo.getrepr(style="value")  # the lines of this plugin say nothing about it
         lines = judge.report()
         if lines:
@@ -121,7 +115,7 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
 
 def _write_section(item: pytest.Item) -> None:
     """Write our section to the terminal, in the middle of a test."""
-    judge = item.stash.get(_JUDGE, None)
+    judge = item.stash.get(JUDGE, None)
     capture: Any = item.config.pluginmanager.getplugin("capturemanager")
     if judge is not None:
         lines = judge.report()
@@ -140,40 +134,6 @@ def _add_section(report: Any, text: str, *, shown: bool) -> None:
         report.longrepr.addsection(_SECTION, text)
 
 
-def _fail(item: pytest.Item, problem: Exception) -> NoReturn:
-    """Raise `problem` for a test that has passed."""
-    __tracebackhide__ = True
-    item.stash[_PROBLEM] = problem
-    raise problem
-
-
-def _judge_of(request: pytest.FixtureRequest) -> Judge:
-    """Return the judge of this test, which its fixtures share."""
-    from claude_transport.testing.standing import Judge
-
-    node = request.node
-    if _JUDGE not in node.stash:
-        is_lenient = node.get_closest_marker("claude_lenient") is not None
-        node.stash[_JUDGE] = Judge(strict=not is_lenient and bool(request.config.getini("claude_strict")))
-        callbacks = node.stash[_JUDGE].watching_callbacks()
-        callbacks.__enter__()
-        node.addfinalizer(lambda: callbacks.__exit__(None, None, None))
-    judge: Judge = node.stash[_JUDGE]
-    return judge
-
-
-@contextlib.contextmanager
-def _judged(request: pytest.FixtureRequest, standings: Standings) -> Iterator[None]:
-    """Have the test judged by these standings; when the block ends, what was not played fails a test that has passed."""
-    judge = _judge_of(request)
-    judge.watch(standings)
-    yield
-    judge.freeze(standings)
-    problem = judge.verdict(only=standings) if request.node.stash.get(_PASSED, False) else None
-    if problem is not None:
-        _fail(request.node, problem)
-
-
 @pytest.fixture
 def mock_claude(request: pytest.FixtureRequest) -> Iterator[MockClaude]:
     """Make `MockTransport`s: `mock_claude(responses)`, or `mock_claude.script().expect(…).reply(…)`.
@@ -182,8 +142,8 @@ def mock_claude(request: pytest.FixtureRequest) -> Iterator[MockClaude]:
     """
     from claude_transport.testing.mock_claude import MockClaude
 
-    claude = MockClaude(strict=_judge_of(request).strict)
-    with _judged(request, claude.standings):
+    claude = MockClaude(strict=judge_of(request).strict)
+    with judged(request, claude.standings):
         yield claude
 
 
@@ -197,33 +157,9 @@ def fake_claude(request: pytest.FixtureRequest) -> Iterator[Callable[..., FakeCl
     from claude_transport.testing.scenario import Scenario
 
     def make(scenario: Scenario | None = None, **options: Any) -> FakeClaude:
-        return FakeClaude(scenario if scenario is not None else Scenario.echo(), **{"strict": _judge_of(request).strict, **options})
+        return FakeClaude(scenario if scenario is not None else Scenario.echo(), **{"strict": judge_of(request).strict, **options})
 
-    yield from _making(request, make)
-
-
-def _making(request: pytest.FixtureRequest, make: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """Yield a function that makes fake programs, which are judged and then closed."""
-    made: list[Any] = []
-
-    def add(*arguments: Any, **options: Any) -> Any:
-        made.append(make(*arguments, **options))
-        return made[-1]
-
-    try:
-        with _judged(request, lambda: _numbered(made)):
-            yield add
-    finally:
-        for fake in made:
-            fake.close()
-
-
-def _numbered(made: list[Any]) -> list[Standing]:
-    """Return the standings of several fakes of one kind, each with its number."""
-    import msgspec
-
-    standings = [standing for fake in made for standing in fake.standings()]
-    return [msgspec.structs.replace(standing, name=f"{standing.name} {number}") for number, standing in enumerate(standings, 1)]
+    yield from making(request, make)
 
 
 @pytest.fixture
@@ -237,10 +173,10 @@ def fake_messages_api(request: pytest.FixtureRequest) -> Iterator[FakeMessagesAP
     """
     from claude_transport.testing.fake_messages_api import FakeMessagesAPI
 
-    if _is_async(request):
+    if is_async(request):
         yield request.getfixturevalue("_fake_messages_api_of_the_loop")
         return
-    yield from _serving_in_a_thread(request, FakeMessagesAPI(strict=_judge_of(request).strict))
+    yield from serving_in_a_thread(request, FakeMessagesAPI(strict=judge_of(request).strict))
 
 
 @pytest.fixture
@@ -248,60 +184,8 @@ async def _fake_messages_api_of_the_loop(anyio_backend: object, request: pytest.
     """Give the async test of `fake_messages_api` the server, in the event loop of the test."""
     from claude_transport.testing.fake_messages_api import FakeMessagesAPI
 
-    api = FakeMessagesAPI(strict=_judge_of(request).strict)
-    with _judged(request, api.standings), _closing(request):
-        async with api:
-            yield api
-
-
-def _serving_in_a_thread(request: pytest.FixtureRequest, api: Any) -> Iterator[Any]:
-    """Run a fake API for a test without an event loop, and have the test judged by it."""
-    with _judged(request, api.standings), _closing(request), api:
-        yield api
-
-
-@contextlib.contextmanager
-def _closing(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Swallow what a fake API raises at its end, namely what a scripted function raised: the judge knows that, too."""
-    try:
-        yield
-    except Exception:
-        if not _judge_of(request).strict and request.node.stash.get(_PASSED, False):
-            raise
-
-
-@pytest.fixture
-def fake_codex(request: pytest.FixtureRequest) -> Iterator[Callable[..., FakeCodex]]:
-    """Make fake `codex` executables: `fake_codex(scenario).path`. Without a scenario it echoes. Its files go after the test."""
-    from claude_transport.codex.testing.fake_codex import FakeCodex
-
-    yield from _making(request, FakeCodex)
-
-
-@pytest.fixture
-def fake_responses_api(request: pytest.FixtureRequest) -> Iterator[FakeResponsesAPI]:
-    """Give a test a running `FakeResponsesAPI`; `fake_responses_api.replace(script)` sets its script.
-
-    It fails a test as `fake_messages_api` does.
-
-    Under anyio's pytest plugin, the server runs in the event loop of the test. For any other test it runs in a thread, as with `with`. An
-    async test awaits the methods that wait; in a plain test, `call()` runs them. Needs `pip install 'claude-transport[testing]'`.
-    """
-    from claude_transport.codex.testing.fake_responses_api import FakeResponsesAPI
-
-    if _is_async(request):
-        yield request.getfixturevalue("_fake_responses_api_of_the_loop")
-        return
-    yield from _serving_in_a_thread(request, FakeResponsesAPI(strict=_judge_of(request).strict))
-
-
-@pytest.fixture
-async def _fake_responses_api_of_the_loop(anyio_backend: object, request: pytest.FixtureRequest) -> AsyncIterator[FakeResponsesAPI]:
-    """Give the async test of `fake_responses_api` the server, in the event loop of the test."""
-    from claude_transport.codex.testing.fake_responses_api import FakeResponsesAPI
-
-    api = FakeResponsesAPI(strict=_judge_of(request).strict)
-    with _judged(request, api.standings), _closing(request):
+    api = FakeMessagesAPI(strict=judge_of(request).strict)
+    with judged(request, api.standings), closing(request):
         async with api:
             yield api
 
@@ -324,34 +208,13 @@ def claude_tape(request: pytest.FixtureRequest) -> Iterator[TapeShelf]:
         name=_tape_name(node),
         mode=request.config.getoption("--claude-record") or mode_from_environment(),
         command=f"pytest --claude-record=once {shlex.quote(node.nodeid)}",
-        strict=_judge_of(request).strict,
+        strict=judge_of(request).strict,
     )
     try:
-        with _judged(request, shelf.standings):
+        with judged(request, shelf.standings):
             yield shelf
     finally:
-        shelf.finish(passed=node.stash.get(_PASSED, False))
-
-
-def _is_async(request: pytest.FixtureRequest) -> bool:
-    """Return whether anyio's plugin runs the test and our async fixtures in one event loop.
-
-    During any other test, the loop of async fixtures stands still. Plugins in an automatic mode take those fixtures, but not this test.
-    """
-    for option in ("asyncio_mode", "trio_mode"):
-        if str(_option(request.config, option)).lower() in {"auto", "true"}:
-            return False
-    test = request.function
-    test = getattr(getattr(test, "hypothesis", None), "inner_test", test)
-    return "anyio_backend" in request.fixturenames and inspect.iscoroutinefunction(test)
-
-
-def _option(config: pytest.Config, name: str) -> object:
-    """Return an option of another plugin, from the command line or the configuration; None when that plugin is not there."""
-    try:
-        return config.getoption(name, None) or config.getini(name)
-    except ValueError:
-        return None
+        shelf.finish(passed=node.stash.get(PASSED, False))
 
 
 def _tape_name(node: pytest.Function) -> str:

@@ -6,7 +6,7 @@ count that. CLI 2.1.329 sends six requests after a 400, two after a 404, three a
 
 A reply says what the model says, and each API puts it into its own words. For `FakeResponsesAPI`, text is a message, a thought is the
 summary of a `reasoning` item, a tool call is a `function_call`, and `sse_error()` is `response.failed`. `exec_command()`, `apply_patch()`,
-`failed()` and `usage_limit()` are for Codex.
+`failed()` and `usage_limit()` are for that API alone.
 
 `Reply` is the type of any reply.
 """
@@ -182,7 +182,7 @@ def tool_use(
 
 
 def exec_command(cmd: str, *, thought: str = "", id: str | None = None, times: int | None = 1, **arguments: Any) -> MessageReply:  # noqa: A002
-    """Let the model of Codex run a shell command, after a `thought` if given. Codex asks again with its output.
+    """Let the model run a shell command, after a `thought` if given. The agent asks `FakeResponsesAPI` again with its output.
 
     `arguments` are more arguments of the tool `exec_command`, such as `yield_time_ms`.
     """
@@ -191,7 +191,7 @@ def exec_command(cmd: str, *, thought: str = "", id: str | None = None, times: i
 
 
 def apply_patch(patch: str, *, id: str | None = None, times: int | None = 1) -> MessageReply:  # noqa: A002 - the wire name
-    """Let the model of Codex change files: `patch` is the text from `*** Begin Patch` to `*** End Patch`."""
+    """Let the model change files, for `FakeResponsesAPI`: `patch` is the text from `*** Begin Patch` to `*** End Patch`."""
     return message(custom_tool_use_block("apply_patch", patch, id=id), times=times)
 
 

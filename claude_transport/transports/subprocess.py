@@ -268,6 +268,7 @@ class SubprocessTransport(StreamTransport, at_once=True):
             mark=mark,
             instructions=planned.instructions(mark=mark),
             program=planned.launch.argv[0],
+            option=self._agent.path_option,
             cwd=planned.launch.cwd,
             on_banner=lambda line: self._failures(DecodeFailure(kind="noise", error=f"came before {self._program}", raw=line)),
             diagnose=functools.partial(_diagnose, cli=None, env=self._env or {}, name=self._program),

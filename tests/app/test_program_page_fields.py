@@ -9,10 +9,11 @@ import msgspec
 import pytest
 
 from claude_transport import errors
+from claude_transport.agents.registry import LIBRARY_AGENTS
 from claude_transport.app import failures
 from claude_transport.app.arguments import MANUAL, NO_READER
 from claude_transport.app.bench import BenchReport, BenchRow
-from claude_transport.app.doctor import CLIFinding, CodexFinding, DoctorReport, EnvironmentFinding, Failure, PathFinding, Step, TestRun
+from claude_transport.app.doctor import AgentFinding, CLIFinding, DoctorReport, EnvironmentFinding, Failure, PathFinding, Step, TestRun
 from claude_transport.app.failures import exit_code_of
 from claude_transport.launch.credentials import CredentialReport
 
@@ -46,9 +47,10 @@ def test_every_error_ends_the_program_with_an_exit_code_of_the_page(name: str) -
 
 def test_the_doctor_prints_the_fields_that_the_page_says() -> None:
     told = {field: text for fields, text in rows_below("| field | content |") for field in coded(fields)}
-    assert sorted(told) == sorted(DoctorReport.__struct_fields__)
+    others = [name for name in LIBRARY_AGENTS if name != "claude-code"]
+    assert sorted(told) == sorted({*DoctorReport.__struct_fields__, *others} - {"others"})
     parts = {"cli": CLIFinding, "credential": CredentialReport, "paths": PathFinding, "environment": EnvironmentFinding}
-    parts |= {"codex": CodexFinding}
+    parts |= dict.fromkeys(others, AgentFinding)
     for field, struct in parts.items():
         assert [name for name in struct.__struct_fields__ if name not in coded(told[field])] == []
     named = coded(told["test_run"])

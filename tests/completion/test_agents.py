@@ -124,7 +124,7 @@ def test_s1_10_facts_that_are_not_passed_are_looked_for_in_the_given_environment
 def test_s1_10_in_a_call_the_messages_api_is_claude_too(transport: Any, cli: bool, codex: bool, key: bool, kind: str | None) -> None:
     def choose() -> AgentResolution:
         return choose_agent(
-            "auto", env={}, declared="cli", transport=transport, has_cli=lambda: cli, has_codex=lambda: codex, has_key=lambda: key
+            "auto", env={}, declared="cli", transport=transport, has_cli=lambda: cli, has_other=lambda: codex, has_key=lambda: key
         )
 
     if kind is None:

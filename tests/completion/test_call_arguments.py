@@ -37,7 +37,8 @@ def test_every_argument_gets_to_the_request(ask: Callable[..., object], monkeypa
     given = {name: f"the {name}" for name in names}
     with pytest.raises(Built):
         ask("Hi", **given)
-    assert built == [{"prompt": "Hi", **given}]
+    others = {"codex": given.pop("codex")}
+    assert built == [{"prompt": "Hi", **given, "others": others}]
 
 
 async def heard(_: object) -> None:

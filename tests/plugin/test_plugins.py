@@ -25,7 +25,7 @@ from claude_transport.codex import CodexOptions
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch.plugins import PluginGroup
 from claude_transport.sessions import open_session_store
-from claude_transport.testing import FakeClaude, Scenario, ScriptedTurn, steps
+from claude_transport.testing import FakeClaude, Scenario, ScriptedTurn, Tape, steps
 from tests.fleet.broker_server import broker_server
 
 SOURCE = Path(__file__).parent / "acme"
@@ -143,6 +143,32 @@ def test_the_program_asks_an_agent(site: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_the_program_records_a_conversation_with_an_agent(site: Path, tmp_path: Path, backend: str) -> None:
+    tape = tmp_path / "tape.ndjson"
+    asked = ("--agent", "acme", "--backend", backend, "-o", str(tape), "--model", "mine")
+    ran = run(site, "record", *asked, "Hello", "again", home=tmp_path)
+    assert (ran.returncode, ran.stdout) == (0, "mine heard Hello\nmine heard again\n"), ran.stderr
+    said = [json.loads(line) for line in Tape.read(tape).lines("in")]
+    assert said == [{"acme": "ask", "text": "Hello"}, {"acme": "ask", "text": "again"}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [(("--max-turns", "2"), "--max-turns"), (("--permission-mode", "plan"), "--permission-mode"), (("--codex-path", "/x"), "--codex-path")],
+)
+def test_what_an_agent_has_no_option_for_is_refused(site: Path, tmp_path: Path, arguments: tuple[str, ...], option: str) -> None:
+    ran = run(site, "record", "--agent", "acme", "-o", str(tmp_path / "tape"), *arguments, "Hello", home=tmp_path)
+    assert ran.returncode == 2
+    assert f"{option} is for " in ran.stderr
+
+
+def test_an_agent_that_has_no_conversations_says_so(site: Path, tmp_path: Path) -> None:
+    ran = run(site, "record", "--agent", "mute", "-o", str(tmp_path / "tape"), "Hello", home=tmp_path)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "Mute cannot be talked to by this program" in ran.stderr
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
 async def test_a_gateway_serves_an_agent_and_finishes_its_turn(site: Path, tmp_path: Path, backend: str) -> None:
     tokens = tmp_path / "tokens"
     tokens.touch(mode=0o600)
@@ -227,7 +253,7 @@ def test_the_page_names_the_groups_that_there_are() -> None:
 
 
 def test_names_are_listed_and_nothing_is_imported(installed: Path) -> None:
-    assert agent_names() == ("claude-code", "codex", "acme", "bare", "broken", "misnamed", "nothing")
+    assert agent_names() == ("claude-code", "codex", "acme", "bare", "broken", "misnamed", "mute", "nothing")
     assert "acme_plugin" not in sys.modules
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from claude_transport.codex.testing import plugin as codex_plugin
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.protocol.tape import Tape
 from claude_transport.testing import plugin
@@ -329,15 +330,17 @@ def test_a_missing_tape_and_an_unknown_mode_are_typed(tmp_path: Path) -> None:
 
 def test_loading_the_plugin_loads_nothing_but_pytest() -> None:
     code = (
-        "import sys, pytest; before = set(sys.modules); import claude_transport.testing.plugin; "
+        "import sys, pytest; before = set(sys.modules); import claude_transport.testing.plugin, claude_transport.codex.testing.plugin; "
         "print(sorted(name for name in set(sys.modules) - before if name.partition('.')[0] not in sys.stdlib_module_names))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert (
-        ran.stdout.strip() == "['claude_transport', 'claude_transport.lazy', 'claude_transport.testing', 'claude_transport.testing.plugin']"
-    )
+    testing = ["claude_transport.testing", "claude_transport.testing.judging", "claude_transport.testing.plugin"]
+    codex = ["claude_transport.codex", "claude_transport.codex.testing", "claude_transport.codex.testing.plugin"]
+    assert ran.stdout.strip() == str(["claude_transport", *codex, "claude_transport.lazy", *testing])
 
 
 def test_every_fixture_says_what_it_gives() -> None:
-    for name in ("mock_claude", "fake_claude", "fake_messages_api", "fake_codex", "fake_responses_api", "claude_tape"):
+    for name in ("mock_claude", "fake_claude", "fake_messages_api", "claude_tape"):
         assert (getattr(plugin, name).__doc__ or "").strip()
+    for name in ("fake_codex", "fake_responses_api"):
+        assert (getattr(codex_plugin, name).__doc__ or "").strip()

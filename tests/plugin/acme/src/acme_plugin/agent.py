@@ -6,13 +6,13 @@ import json
 import os
 import sys
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
 
-from claude_transport.agents import Agent, AgentOptions, AskedCall, Attempt, CallPlan, StartContext, TurnTracker
+from claude_transport.agents import Agent, AgentOptions, AskedCall, Attempt, CallPlan, Heard, StartContext, TurnTracker
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch import Launch, PlannedLaunch
 from claude_transport.messages import Message, decode_message, synthetic_turn
@@ -74,8 +74,35 @@ class Acme(Agent):
         model = call.options.model
         return plan if model is None else CallPlan(options=msgspec.structs.replace(plan.options, model=model))
 
+    async def converse(
+        self, transport: Any, prompts: Sequence[str], hear: Callable[[Heard], Awaitable[object]], *, close_timeout: float | None
+    ) -> None:
+        async with transport:
+            lines = (line async for batch in transport.read_lines() for line in batch)
+            for prompt in prompts:
+                await transport.write(json.dumps({"acme": "ask", "text": prompt}).encode() + b"\n")
+                async for line in lines:
+                    message = json.loads(line)
+                    is_over = message["acme"] == "done"
+                    await hear(Heard(line=line, text=message.get("text", ""), ends_turn=is_over))
+                    if is_over:
+                        break
+
     def attempt(self, call: AskedCall, plan: CallPlan) -> Attempt:
         return OneCall(call, plan.options)
+
+
+class MuteOptions(AcmeOptions, frozen=True, kw_only=True):
+    agent_name: ClassVar[str] = "mute"
+
+
+class Mute(Acme):
+    """It has no conversations."""
+
+    name: ClassVar[str] = "mute"
+    title: ClassVar[str] = "Mute"
+    options_type: ClassVar[type[AgentOptions]] = MuteOptions
+    converse = Agent.converse
 
 
 class BareOptions(AgentOptions, frozen=True, kw_only=True):
