@@ -1,9 +1,11 @@
 """Marks, by which everything that a child starts is found again, and the guard, which ends children when their host is killed.
 
 A host that is killed with SIGKILL closes nothing. At the end of its input an idle CLI exits, but one that runs a tool does not, and its
-tool shells live on. So while children live, one small shell (the guard) reads from a pipe whose writing end only the host has. When
-the pipe ends, the host is gone, for whatever reason. The guard then sends SIGTERM to the children and to everything marked, and
-two seconds later SIGKILL.
+tool shells live on. So while children live, one small shell (the guard) reads from a pipe whose writing end only the host has, and which
+the host never writes to. When the pipe ends, the host is gone, for whatever reason. The guard then reads in a file which children there
+were, sends SIGTERM to them and to everything marked, and two seconds later SIGKILL.
+
+The file has no name. It has a row for each child, which the host writes and clears without waking the guard.
 
 A guard stays for a moment after the last child, so that sessions that follow each other share one. It has nothing to end then.
 
@@ -249,30 +251,15 @@ class SafePopen(subprocess.Popen[bytes]):
 # The guard.
 
 # Without `/proc`, as on macOS, no marks can be read: then the descendants that lead back to a child through living parents are ended.
-# The host writes "+ MARK GROUP LIMIT" for a child that was started, and "- MARK" for one that is gone. Each child has its own variable:
-# a shell takes a second to cut one child out of a text of hundreds.
+# Standard output is the file with a row for each child: its mark, its group and its number. A row without a child is blank.
 _SCRIPT = """
-marks= gone=0
-keep() {
-  all=$marks marks= gone=0
-  for mark in $all; do
-    eval "child=\\${child_$mark-}"
-    [ -z "$child" ] || marks="$marks $mark"
-  done
-}
-while read -r what mark group limit; do
-  case $mark$group$limit in *[!0-9a-f]*) continue ;; esac
-  case $what in
-    +) marks="$marks $mark"; eval "child_$mark=$group:$limit" ;;
-    -) unset "child_$mark"; gone=$((gone + 1)) ;;
-  esac
-  [ $gone -lt 1000 ] || keep
-done
+exec 3<&1 >/dev/null
+while read -r nothing; do :; done
 children=
-for mark in $marks; do
-  eval "child=\\${child_$mark-}"
-  [ -z "$child" ] || children="$children$mark:$child "
-done
+while read -r mark group limit; do
+  case $mark$group$limit in ''|*[!0-9a-f]*) ;; *) children="$children$mark:$group:$limit " ;; esac
+done <&3
+exec 3<&-
 [ -n "$children" ] || exit 0
 patterns=
 for child in $children; do
@@ -366,6 +353,7 @@ class Guard:
         self._lock = threading.Lock()
         self._changes: deque[tuple[str, int | None]] = deque()
         self._children: dict[str, int] = {}
+        self._rows: _Rows | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._complained = False
 
@@ -387,6 +375,9 @@ class Guard:
     def forget(self) -> None:
         """In a fork of the host: close the copy of the pipe, which would keep the guard from seeing the end of the host."""
         process, self._process = self._process, None
+        rows, self._rows = self._rows, None
+        if rows is not None:
+            rows.close()
         self._lock = threading.Lock()
         self._lingering = _thread.allocate_lock()
         self._changes.clear()
@@ -418,12 +409,9 @@ class Guard:
             return
         if pgid is not None:
             self._children[mark] = pgid
-            line = _started(mark, pgid)
-        elif self._children.pop(mark, None) is not None:
-            line = f"- {mark}\n"
-        else:
+        elif self._children.pop(mark, None) is None:
             return
-        if self._tell(line) and (self._children or self._stays_idle()):
+        if self._note(mark, pgid) and (self._children or self._stays_idle()):
             return
         self._end(leaving)
         if self._children:
@@ -465,11 +453,15 @@ class Guard:
         if shell is None:
             self._complain("this system has no /bin/sh for a guard: children survive when this process is killed")
             return
+        rows: _Rows | None = None
         try:
-            process = SafePopen(
+            rows = _Rows()
+            for mark, pgid in tuple(self._children.items()):
+                rows.put(mark, pgid)
+            self._process = SafePopen(
                 [shell, "-c", _SCRIPT],
                 stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
+                stdout=rows.fd,
                 stderr=subprocess.DEVNULL,
                 bufsize=0,
                 cwd="/",
@@ -477,25 +469,30 @@ class Guard:
                 start_new_session=True,
             )
         except OSError as exc:
+            if rows is not None:
+                rows.close()
             self._complain(f"no guard could be started: children survive when this process is killed: {exc}")
             return
-        if process.stdin is not None:
-            with contextlib.suppress(OSError):
-                os.set_blocking(process.stdin.fileno(), False)  # a stopped guard must not block the host
-        self._process = process
-        self._tell("".join(_started(mark, pgid) for mark, pgid in tuple(self._children.items())))
+        self._rows = rows
 
-    def _tell(self, line: str) -> bool:
-        """Send `line` to the guard. Return False when it is gone or does not read: then a new guard is needed."""
-        if self._process is None or self._process.stdin is None:
+    def _note(self, mark: str, pgid: int | None) -> bool:
+        """Put a child into the file, or take it out. Return False when the guard is gone, or the file cannot be written."""
+        if self._process is None or self._rows is None or self._process.poll() is not None:
             return False
         try:
-            return self._process.stdin.write(line.encode()) == len(line)
+            if pgid is None:
+                self._rows.clear(mark)
+            else:
+                self._rows.put(mark, pgid)
         except OSError:
             return False
+        return True
 
     def _end(self, leaving: list[subprocess.Popen[bytes]]) -> None:
         process, self._process = self._process, None
+        rows, self._rows = self._rows, None
+        if rows is not None:
+            rows.close()
         if process is None or process.stdin is None:
             return
         # A guard without children exits at the end of its input. One that is replaced still knows children, and would end them: kill it.
@@ -511,8 +508,48 @@ class Guard:
             logger.warning("%s", printable(message))
 
 
-def _started(mark: str, pgid: int) -> str:
-    return f"+ {mark} {pgid} {limit_of(mark)}\n"
+class _Rows:
+    """The file with a row of the same length for each child. A row is used again, so that the file is as long as most children at once."""
+
+    _WIDTH = 80  # a mark, a group and a number take 63 at most
+
+    def __init__(self) -> None:
+        self.fd = _nameless_file()
+        self._used: dict[str, int] = {}
+        self._free: list[int] = []
+
+    def put(self, mark: str, pgid: int) -> None:
+        """Write the row of a child. Raises `OSError`."""
+        row = self._used.get(mark)
+        if row is None:
+            row = self._used[mark] = self._free.pop() if self._free else len(self._used)
+        self._write(row, f"{mark} {pgid} {limit_of(mark)}")
+
+    def clear(self, mark: str) -> None:
+        """Make the row of a child blank. Raises `OSError`."""
+        row = self._used.pop(mark, None)
+        if row is not None:
+            self._free.append(row)
+            self._write(row, "")
+
+    def close(self) -> None:
+        """Close this end of the file: the guard has its own."""
+        os.close(self.fd)
+
+    def _write(self, row: int, text: str) -> None:
+        # the guard has the same position in the file, which must stay at its beginning
+        os.pwrite(self.fd, text.ljust(self._WIDTH - 1).encode() + b"\n", row * self._WIDTH)
+
+
+def _nameless_file() -> int:
+    """Open a new file that no other process can open. Raises `OSError`."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):  # the kernel or a filter of calls may not have it
+            return os.memfd_create("claude_transport guard")
+    import tempfile  # memory does without it
+
+    with tempfile.TemporaryFile(buffering=0) as file:
+        return os.dup(file.fileno())
 
 
 guard: Guard = Guard(linger=_LINGER)

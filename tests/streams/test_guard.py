@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 import shutil
@@ -125,10 +124,13 @@ async def test_a_guard_does_without_the_programs_that_a_system_does_not_have(
 
 async def test_a_guard_ends_what_has_cleared_its_environment_and_lost_its_parent(tmp_path: Path, anyio_backend_name: str) -> None:
     note = tmp_path / "pid"
-    script = f"read line; (env -i setsid sh -c 'echo $$ >> {note}; exec sleep 1000' &) ; sleep 1000 & sleep 1000 & echo ready; wait"
+    child = f"env -i setsid sh -c 'echo $$ >> {note}.$0; exec sleep 1000' $$"
+    script = f"read line; ({child} &) ; until [ -s {note}.$$ ]; do sleep 0.01; done; sleep 1000 & sleep 1000 & echo ready; wait"
     await killed_host(signal.SIGKILL, script, anyio_backend_name)
+    notes = [*tmp_path.iterdir()]
+    assert len(notes) == 2
     with anyio.fail_after(30):
-        while not note.exists() or any(is_running(f"/proc/{pid}") for pid in note.read_text().split()):
+        while any(is_running(f"/proc/{each.read_text().strip()}") for each in notes):
             await a_moment()
 
 
@@ -349,23 +351,42 @@ def stopped_guard(mine: Guard, mark: str) -> int:
     return stopped
 
 
-def test_a_guard_whose_pipe_is_full_blocks_nothing_and_is_replaced() -> None:
-    mine, kept, replaced = Guard(), new_mark(), set[int | None]()
+def test_a_guard_that_reads_nothing_is_told_of_thousands_of_children_at_once() -> None:
+    mine, kept = Guard(), new_mark()
     stopped = stopped_guard(mine, kept)
 
     def fill() -> None:
-        for _ in range(2_000):  # more than its pipe holds
-            mark = new_mark()
+        marks = [new_mark() for _ in range(3_000)]
+        for mark in marks:
             mine.watch(mark, os.getpid())
+        for mark in marks:
             mine.release(mark)
-        replaced.add(mine.pid)
-        mine.release(kept)
 
     assert in_time(fill, otherwise_kill=stopped)
-    assert replaced.isdisjoint({None, stopped})
+    assert mine.pid == stopped
+    mine.release(kept)
     assert mine.pid is None
     with pytest.raises(ProcessLookupError):
         os.kill(stopped, 0)
+
+
+async def test_rows_of_children_that_are_gone_are_used_again() -> None:
+    mine, kept = Guard(), [new_mark() for _ in range(2)]
+    for mark in kept:
+        mine.watch(mark, os.getpid())
+    for _ in range(100):
+        mark = new_mark()
+        mine.watch(mark, os.getpid())
+        mine.release(mark)
+    file = Path(f"/proc/{mine.pid}/fd/3")
+    with anyio.fail_after(30):
+        while not file.exists():  # the guard has just started
+            await a_moment()
+    told = file.read_text().splitlines()
+    assert [line.split()[0] for line in told[:2]] == kept
+    assert (len(told), told[2].strip()) == (3, "")
+    for mark in kept:
+        mine.release(mark)
 
 
 def test_a_stopped_guard_whose_last_child_goes_is_waited_for_a_moment_and_killed() -> None:
@@ -377,37 +398,41 @@ def test_a_stopped_guard_whose_last_child_goes_is_waited_for_a_moment_and_killed
         os.kill(stopped, 0)
 
 
-def test_a_guard_that_is_replaced_and_reads_again_ends_no_child() -> None:
+NO_ROOM = """
+import logging, os, resource, subprocess, sys
+from claude_transport.streams.guard import MARK_VARIABLE, Guard, new_mark
+logging.basicConfig()
+mine, mark = Guard(), new_mark()
+child = subprocess.Popen(["sleep", "1000"], env={**os.environ, MARK_VARIABLE: mark}, start_new_session=True)
+mine.watch(mark, child.pid)
+first = mine.pid
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
+mine.watch(new_mark(), 2**22 + 1)  # there is no such group
+print(first is not None, mine.pid, child.poll(), flush=True)
+child.kill()
+"""
+
+
+@pytest.mark.parametrize("bytes_of_a_file", [0, 80])
+def test_a_guard_whose_file_takes_no_more_ends_no_child_and_its_host_is_warned(bytes_of_a_file: int) -> None:
+    ran = subprocess.run([sys.executable, "-c", NO_ROOM, str(bytes_of_a_file)], capture_output=True, check=False, timeout=60, text=True)
+    assert ran.stdout == "True None None\n", ran.stderr
+    assert ran.stderr.count("no guard could be started: children survive when this process is killed: [Errno 27]") == 1
+
+
+def test_without_files_in_memory_a_guard_reads_one_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> int:
+        raise PermissionError(1, "a filter of system calls", name)
+
+    monkeypatch.setattr(os, "memfd_create", refuse)
     mine, mark = Guard(), new_mark()
     child = subprocess.Popen(["sleep", "1000"], env={**os.environ, MARK_VARIABLE: mark}, start_new_session=True)
     mine.watch(mark, child.pid)
-    stopped = mine.pid
-    assert stopped is not None
-    os.kill(stopped, signal.SIGSTOP)
-
-    def go_on_when_replaced() -> None:
-        while mine.pid == stopped:
-            pass
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(stopped, signal.SIGCONT)
-
-    def fill() -> None:
-        while mine.pid == stopped:
-            other = new_mark()
-            mine.watch(other, 2**22 + 1)  # there is no such group
-            mine.release(other)
-
-    continuing = threading.Thread(target=go_on_when_replaced, daemon=True)
-    continuing.start()
-    try:
-        assert in_time(fill, otherwise_kill=stopped)
-        continuing.join()
-        assert child.poll() is None
-    finally:
-        child.kill()
-        child.wait()
-        mine.release(mark)
-    assert mine.pid is None
+    pid = mine.pid
+    assert pid is not None
+    mine.forget()
+    os.waitpid(pid, 0)
+    assert child.wait() == -signal.SIGTERM
 
 
 def test_a_finaliser_that_comes_while_the_guard_is_being_told_is_served_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:

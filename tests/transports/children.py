@@ -89,5 +89,5 @@ def forget(keep: list[ct.SubprocessTransport]) -> None:
 
 
 def open_files() -> int:
-    """How many file descriptors this process has open, without the pipe of its guard, which stays for a moment after the last child."""
-    return len(list(Path("/proc/self/fd").iterdir())) - (guard.pid is not None)
+    """How many file descriptors this process has open, without the pipe and the file of its guard, which stays a moment longer."""
+    return len(list(Path("/proc/self/fd").iterdir())) - 2 * (guard.pid is not None)
