@@ -229,7 +229,8 @@ async def test_a_goodbye_ends_the_process_at_once() -> None:
 
 
 @virtual_time
-async def test_a_session_whose_client_does_not_come_back_ends_with_its_lease() -> None:
+async def test_a_session_whose_client_does_not_come_back_ends_with_its_lease(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "claude_transport")
     async with rehearsal(limits=GatewayLimits(lease=300.0)) as stage:
         client = await stage.link()
         process = await stage.processes.next()
@@ -240,6 +241,8 @@ async def test_a_session_whose_client_does_not_come_back_ends_with_its_lease() -
         await stage.until(sessions=0)
         assert anyio.current_time() - began == pytest.approx(300.0, abs=1.0)
         assert stage.gateway.metrics.ended == {"lease": 1}
+    ended = [vars(record) for record in caplog.records if getattr(record, "gateway_event", "") == "session_ended"]
+    assert [(each["gateway_reason"], each["message"].partition(": ")[2]) for each in ended] == [("lease", "over (lease)")]
 
 
 async def test_a_connection_that_its_client_closed_is_told_from_one_that_broke(caplog: pytest.LogCaptureFixture) -> None:

@@ -12,7 +12,8 @@ import pytest
 from anyio.abc import SocketAttribute
 from virtual_time import virtual_time
 
-from claude_transport.errors import ConfigurationError
+from claude_transport.errors import ConfigurationError, UsageError
+from claude_transport.gateway.gateway import Gateway
 from claude_transport.serving.listeners import Listener, open_listeners
 from claude_transport.streams.address import parse_address
 
@@ -54,6 +55,20 @@ async def test_an_address_that_is_listed_twice_is_listened_at_once(monkeypatch: 
     finally:
         for listener in listeners:
             listener.close()
+
+
+async def test_a_gateway_starts_once() -> None:
+    gateway = Gateway(listen=[HERE], tokens={"alice": "a-token-of-thirty-characters!"})
+    await gateway.start()
+    try:
+        urls = gateway.urls
+        with pytest.raises(UsageError, match="make a new one"):
+            await gateway.start()
+        assert gateway.urls == urls
+    finally:
+        await gateway.aclose()
+    with pytest.raises(UsageError, match="make a new one"):
+        await gateway.start()
 
 
 async def test_the_client_of_an_ipv6_address_has_its_address_and_its_port() -> None:
