@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
@@ -121,6 +122,8 @@ class FleetRegistry:
     async def nodes(self) -> list[FleetNode]:
         """Return every worker that has not said goodbye."""
         now = await self._time()
+        with self._loss_told():
+            nodes = await read_nodes(self._broker)
         return [
             FleetNode(
                 name=node.id,
@@ -133,7 +136,7 @@ class FleetRegistry:
                 library=node.library,
                 versions=tuple(node.versions),
             )
-            for node in await read_nodes(self._broker)
+            for node in nodes
         ]
 
     async def check(self) -> BrokerCheck:
@@ -182,20 +185,21 @@ class FleetRegistry:
             await wake_node(self._broker, text_of(fields[1]), about=(session,))
 
     async def _time(self) -> float:
-        try:
+        with self._loss_told():
             return await broker_time(self._broker)
-        except BrokerCut as exc:
-            raise CLIConnectionError(f"{self._broker.address}: {exc}", code="fleet.broker_lost") from exc
 
     async def _read(self, name: str, key: str, *args: Any, default: Any = ()) -> Any:
-        try:
+        with self._loss_told():
             return await ask_table(self._broker, name, key, *args, default=default)
-        except BrokerCut as exc:
-            raise CLIConnectionError(f"{self._broker.address}: {exc}", code="fleet.broker_lost") from exc
 
     async def _ask(self, name: str, *args: Any) -> Any:
-        try:
+        with self._loss_told():
             return await self._broker.command(name, *args)
+
+    @contextmanager
+    def _loss_told(self) -> Iterator[None]:
+        try:
+            yield
         except BrokerCut as exc:
             raise CLIConnectionError(f"{self._broker.address}: {exc}", code="fleet.broker_lost") from exc
 

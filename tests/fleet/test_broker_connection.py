@@ -23,6 +23,7 @@ from virtual_time import jumping
 from claude_transport import errors
 from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
 from claude_transport.fleet.broker import Broker, BrokerAddress, BrokerCut
+from claude_transport.fleet.stream import broker_time
 from claude_transport.redis.address import RedisAddress
 from claude_transport.redis.client import make_client
 
@@ -282,6 +283,23 @@ async def test_each_question_of_an_operator_to_a_broker_that_is_gone_is_a_typed_
             with pytest.raises(errors.CLIConnectionError) as caught:
                 await ask()
             assert caught.value.code == "fleet.broker_lost"
+
+
+@pytest.mark.parametrize("question", ["sessions", "nodes", "queue_length"])
+async def test_a_broker_that_goes_in_the_middle_of_a_question_of_an_operator_is_the_same_error(
+    broker: BrokerServer, monkeypatch: pytest.MonkeyPatch, question: str
+) -> None:
+    async def time_and_death(connection: Broker) -> float:
+        now = await broker_time(connection)
+        broker.kill()
+        return now
+
+    monkeypatch.setattr("claude_transport.fleet.registry.broker_time", time_and_death)
+    async with FleetRegistry(broker.url) as registry:
+        with pytest.raises(errors.CLIConnectionError) as caught:
+            await getattr(registry, question)()
+    assert caught.value.code == "fleet.broker_lost"
+    assert str(caught.value).startswith(str(BrokerAddress(broker.url)))
 
 
 @pytest.mark.parametrize("fails", ["while it is cancelled", "by itself"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import anyio
 import msgspec
@@ -13,11 +14,11 @@ from programs import ECHO, connected, read, serving
 
 from claude_transport import errors
 from claude_transport.fleet import FleetTransport, FleetWorker
-from claude_transport.fleet.broker import Broker, BrokerAddress
+from claude_transport.fleet.broker import Broker, BrokerAddress, BrokerCut
 from claude_transport.fleet.placement import Node
 from claude_transport.fleet.scripts import FleetKeys
 from claude_transport.fleet.stream import broker_time
-from claude_transport.fleet.tables import MOST_HOMES, count_waiting
+from claude_transport.fleet.tables import MOST_HOMES, Tables, count_waiting
 
 
 async def test_workspaces_and_workers_that_are_gone_are_removed_and_there_are_never_too_many(broker: BrokerServer) -> None:
@@ -36,6 +37,26 @@ async def test_workspaces_and_workers_that_are_gone_are_removed_and_there_are_ne
         async with FleetTransport(broker.url, workspace="project"):
             assert await connection.command("hget", keys.homes, "project") == b"new"
     await connection.aclose()
+
+
+class Stubborn(Broker):
+    """A broker in which a table has the wrong type again as soon as it is mended."""
+
+    async def command(self, name: str, *args: Any, timeout: float = 5.0, **options: Any) -> Any:
+        if name == "hset":
+            raise errors.ProtocolError("another type", code="fleet.malformed")
+        return await super().command(name, *args, timeout=timeout, **options)
+
+
+async def test_a_table_that_cannot_be_mended_is_a_broker_that_takes_no_calls(
+    broker: BrokerServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    connection = Stubborn(BrokerAddress(broker.url))
+    await connection.start(timeout=10)
+    with pytest.raises(BrokerCut, match=r"nodes has changed its type again"):
+        await Tables(connection).tell(Node(id="alive", seen=1.0))
+    await connection.aclose()
+    assert [record.levelname for record in caplog.records if "is deleted" in record.getMessage()] == ["WARNING"]
 
 
 async def test_a_session_that_is_given_back_wakes_the_worker_that_is_best_for_it(broker: BrokerServer) -> None:
