@@ -192,11 +192,10 @@ if lifts and cursor > tonumber(m[4]) then
         if ARGV[1] == 'w' then raise('tt', ARGV[10]) end
     end
 end
--- the broker may have lost that this end has taken them
-if lifts then
-    raise(taken_of, ARGV[5])
-    tell_fed(m[1], ARGV[9])
-end
+-- the broker may have lost that this end has taken them. An end that has read nothing has taken what was there when it was
+-- admitted. Of a writer that this end has not read yet, only the entries before it are the same
+if lifts or seen == '' then raise(taken_of, ARGV[5]) else raise(taken_of, text(math.min(num(ARGV[5]), base))) end
+if lifts then tell_fed(m[1], ARGV[9]) end
 if ARGV[1] == 'w' then
     raise('tt', ARGV[6])
     raise('td', ARGV[7])

@@ -263,8 +263,8 @@ class SimulatedBroker:
                 m[taken_of] = call.cursor
                 if side == "w":
                     _raise(m, "tt", call.heard)
+        _raise(m, taken_of, call.taken if lifts or not seen else min(call.taken, base))
         if lifts:
-            _raise(m, taken_of, call.taken)
             _tell_fed(m, call.token, call.fed)
         if side == "w":
             _raise(m, "tt", call.begun)

@@ -153,6 +153,26 @@ async def test_turns_of_which_the_broker_has_lost_the_prompt_count_as_begun(brok
         assert await session.broker.command("hget", session.keys[0], "tt") == b"1"
 
 
+async def test_what_was_taken_before_a_newer_writer_came_is_written_down_again(broker: BrokerServer) -> None:
+    async with scripts(broker) as session:
+        await session.begin()
+        await session.ask(Append(CLIENT, "1.c", 1, [ENTRY] * 2))
+        assert (await session.run(ATTACH, "d", 60_000, "", 1, keys=1))[1] == "2.d"
+        await session.ask(Append(CLIENT, "2.d", 3, [ENTRY]))
+        # the worker has read and taken 1 to 3 of the older client, of which the broker has lost 3, and that 1 and 2 were taken
+        assert await session.ask(Sync(WORKER, "1.w", 3, "1.c", taken=3)) == Synced("2.d", 2, 0, 0, 0)
+        assert await session.broker.command("hmget", session.keys[0], ["wi", "ci"]) == (b"2", b"3")
+
+
+async def test_what_a_client_has_taken_before_it_read_anything_is_written_down_again(broker: BrokerServer) -> None:
+    async with scripts(broker) as session:
+        await session.begin()
+        await session.ask(Append(WORKER, "1.w", 1, [ENTRY] * 2))
+        # a client that has come back behind 2 has told so, and the broker has lost it
+        assert await session.ask(Sync(CLIENT, "1.c", 2, "", taken=2)) == Synced("1.w", 0, 0, 0, 0)
+        assert await session.ask(Append(WORKER, "1.w", 3, [ENTRY])) == Appended(3, 2, 2)
+
+
 async def test_a_worker_whose_claim_the_broker_has_lost_is_fenced_with_its_elder(broker: BrokerServer) -> None:
     async with scripts(broker) as session:
         await session.begin()
