@@ -14,7 +14,7 @@ from simulated_machines import Connection, Machine, World
 from claude_transport.errors import ClaudeTransportError, ReplayGap
 from claude_transport.fleet.answers import decode_node
 from claude_transport.fleet.ends import LEASE_SECONDS, Claimed, FleetEnd, WorkerEnd
-from claude_transport.fleet.messages import Append, Call, Entry, Kind, Owner, Reply, SessionEnd, Side, StreamArrival, Synced
+from claude_transport.fleet.messages import Append, Call, Entry, Kind, Owner, Reply, SessionEnd, Side, StreamArrival, Synced, Take
 from claude_transport.fleet.placement import NODE_SECONDS, Node, Placing, Wanted
 
 CLIENT_LEASE = 60.0
@@ -252,7 +252,8 @@ class Hosted(Driver):
         self._writing = False
         self._eof = self._bye = self._ending = self.leaving = False
         self._started = False
-        self._owed = 0  # the last entry that was taken, or asked for, when the worker was told to let the session go
+        self._asked_for = 0  # the last entry that a take has named, whatever became of the take
+        self._owed = 0  # the same, when the worker was told to let the session go
         self.machine.after(end.lease.renew_at - self.machine.clock(), self._renew)
 
     def start(self) -> None:
@@ -284,6 +285,11 @@ class Hosted(Driver):
 
     def may_read(self) -> bool:
         return self.end.waiting_bytes < 2**20
+
+    def _ask(self, kind: str, call: Call, after: Callable[[], None], *, again: Callable[[], None] | None = None) -> None:
+        if isinstance(call, Take):
+            self._asked_for = max(self._asked_for, call.upto)
+        super()._ask(kind, call, after, again=again)
 
     def heard(self, arrivals: Sequence[StreamArrival]) -> None:
         for each in arrivals:
@@ -404,7 +410,7 @@ class Hosted(Driver):
         """Let another worker have the session. The process gets what is taken, and nothing after it."""
         if not self.leaving:
             self.leaving = True
-            self._owed = max((each.number for each in self.end.unfed), default=0) if self.end.owes_feeding else 0
+            self._owed = self._asked_for
             self.end.stop_taking()
             self._close_when_fed(self.world.now + LAST_WRITE)
 
