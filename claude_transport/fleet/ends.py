@@ -148,7 +148,18 @@ class FleetEnd:
 
 
 class ClientEnd(FleetEnd):
-    """The end of the program that talks to the process."""
+    """The end of the program that talks to the process.
+
+    Args:
+        token: its token.
+        last: the last number of its stream.
+        taken: how many of them the worker has taken.
+        cursor: the number of the last entry that the program has got.
+        told: the last number of which the broker knows that it was consumed; None is the same as `cursor`.
+        window: bytes that it may be ahead of what the process has received.
+        keep_bytes: bytes that are kept for a broker that loses its last second.
+        max_held_bytes: the most bytes of an unfinished line.
+    """
 
     side = Side.CLIENT
 
@@ -159,6 +170,7 @@ class ClientEnd(FleetEnd):
         last: int = 0,
         taken: int = 0,
         cursor: int = 0,
+        told: int | None = None,
         window: int = DEFAULT_WINDOW_BYTES,
         keep_bytes: int = DEFAULT_KEEP_BYTES,
         max_held_bytes: int = MAX_HELD_BYTES,
@@ -168,7 +180,8 @@ class ClientEnd(FleetEnd):
             writer=FleetWriter(last=last, taken=taken, window=window, keep_bytes=keep_bytes),
             reader=FleetReader(cursor=cursor, max_held_bytes=max_held_bytes, passes_on=True),
         )
-        self._consumed = self._told = cursor
+        self._consumed = cursor
+        self._told = cursor if told is None else min(told, cursor)
 
     @property
     def consumed_number(self) -> int:

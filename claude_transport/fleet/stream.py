@@ -225,7 +225,7 @@ class FleetConnectable(ByteStreamConnectable):
         others = place.worker != request.said_by and cursor > place.worker_base
         await self._check_said_by(broker, session, cursor, others=others)
         await self._check_kept(broker, session, cursor, token=place.token, read=place.read, last=place.worker_last)
-        end = ClientEnd(place.token, last=place.last, taken=place.taken, cursor=cursor, window=self._window)
+        end = ClientEnd(place.token, last=place.last, taken=place.taken, cursor=cursor, told=place.read, window=self._window)
         return session, end, place.state == "new"
 
     async def _attached(self, broker: Broker, session: str, args: list[Any]) -> list[Any]:

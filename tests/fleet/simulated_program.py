@@ -439,7 +439,7 @@ class Program:
             self.finish("fleet.no_session")
             connection.close()
             return
-        token, last, taken, _, out_last = answer[1:6]
+        token, last, taken, read, out_last = answer[1:6]
         if self.position > out_last:  # a ReplayGap, until the worker has said again what the broker has lost
             again()
             return
@@ -447,7 +447,8 @@ class Program:
         self.ledger.attached(last)
         self._open = sum(line.is_prompt and not line.is_dropped and not line.outcome for line in self.ledger.lines)
         self._left = False
-        end = ClientEnd(token, last=last, taken=taken, cursor=self.position, window=self.manner.window, keep_bytes=self.manner.keep_bytes)
+        sizes = {"window": self.manner.window, "keep_bytes": self.manner.keep_bytes}
+        end = ClientEnd(token, last=last, taken=taken, cursor=self.position, told=read, **sizes)
         self._use(ClientDriver(machine, connection, self, end, owned=True)).kick()
 
     def _use(self, driver: ClientDriver) -> ClientDriver:

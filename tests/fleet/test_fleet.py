@@ -112,6 +112,37 @@ async def test_another_client_goes_on_where_the_first_one_was(broker: BrokerServ
             assert await read(second.read_messages(), 1) == numbered([5])
 
 
+async def test_a_client_that_comes_back_tells_what_the_one_before_it_could_not_tell(
+    broker: BrokerServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker whose window is full would wait for it, and the client for the worker."""
+
+    class Dying(Broker):
+        """The first client is gone before it can tell what it has read."""
+
+        dies = True
+
+        async def call(self, session: str, call: Any) -> Any:
+            if isinstance(call, Take) and call.side == Side.CLIENT and self.dies:
+                await anyio.sleep_forever()
+            return await super().call(session, call)
+
+    monkeypatch.setattr("claude_transport.fleet.stream.Broker", Dying)
+    async with connected(broker) as connection, serving(FleetWorker(broker.url, command=ECHO)):
+        first = FleetTransport(broker.url, close_timeout=0.1)
+        await first.connect()
+        await first.write("{}")
+        assert await read(first.read_messages(), 1) == [{}]
+        meta = connection.keys.meta(str(first.session))
+        await first.detach()
+        assert await connection.command("hget", meta, "co") == b"0"
+        monkeypatch.setattr(Dying, "dies", False)
+        async with FleetTransport(broker.url, session=first.session, since=first.position):
+            with anyio.fail_after(10):
+                while int(await connection.command("hget", meta, "co")) != first.position:
+                    await a_moment()
+
+
 async def test_a_client_that_comes_at_the_moment_of_a_read_gets_no_line_again(
     broker: BrokerServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

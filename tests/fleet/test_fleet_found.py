@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claude_transport.fleet.ends import Claimed, WorkerEnd
+from claude_transport.fleet.ends import Claimed, ClientEnd, WorkerEnd
 from claude_transport.fleet.messages import Appended, Entry, FleetWriter, StreamArrival, Synced, Take, Taken
 
 
@@ -69,3 +69,9 @@ def test_after_a_lost_connection_a_worker_says_which_turns_it_has_only_heard_of(
     answer(end, end.take_call(), Taken())
     end.arrived([entry(2), entry(3), entry(4, data=b"{}\n")])
     assert (end.sync_call().begun, end.sync_call().heard) == (1, 3)
+
+
+def test_a_client_that_comes_back_tells_at_once_what_the_one_before_it_had_not_told() -> None:
+    assert ClientEnd("2.c", cursor=5, told=3).take_call() == Take(ClientEnd.side, "2.c", 5)
+    assert ClientEnd("2.c", cursor=5, told=5).take_call() is None
+    assert ClientEnd("2.c", cursor=3, told=5).take_call() is None
