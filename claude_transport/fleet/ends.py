@@ -342,10 +342,15 @@ class WorkerEnd(FleetEnd):
         return self._taken_to
 
     def sync_call(self) -> Sync:
-        """Return the question that finds out what a lost connection, or a broker that started again, has changed."""
+        """Return the question that finds out what a lost connection, or a broker that started again, has changed.
+
+        A worker that takes no more has read only what it has taken: the client says the rest again for the next worker.
+        """
         over, stored = self._told
-        heard = self._begun + sum(map(_prompts_in, self._waiting))
-        return msgspec.structs.replace(super().sync_call(), begun=self._turns.begun, over=over, stored=stored, fed=self._fed, heard=heard)
+        heard = self._begun + (sum(map(_prompts_in, self._waiting)) if self._takes else 0)
+        known = {"begun": self._turns.begun, "over": over, "stored": stored, "fed": self._fed, "heard": heard}
+        call = super().sync_call()
+        return msgspec.structs.replace(call, cursor=call.cursor if self._takes else self._taken_to, **known)
 
     def _took(self, call: Take, reply: Taken) -> None:
         self._taken_to = max(self._taken_to, call.upto)

@@ -75,3 +75,14 @@ def test_a_client_that_comes_back_tells_at_once_what_the_one_before_it_had_not_t
     assert ClientEnd("2.c", cursor=5, told=3).take_call() == Take(ClientEnd.side, "2.c", 5)
     assert ClientEnd("2.c", cursor=5, told=5).take_call() is None
     assert ClientEnd("2.c", cursor=3, told=5).take_call() is None
+
+
+def test_a_worker_that_takes_no_more_leaves_what_the_broker_has_lost_to_the_client() -> None:
+    end = worker()
+    end.arrived([entry(1)])
+    answer(end, end.take_call(), Taken())
+    end.fed()
+    end.arrived([entry(2), entry(3)])
+    assert (end.sync_call().cursor, end.sync_call().heard) == (3, 3)
+    end.stop_taking()
+    assert (end.sync_call().cursor, end.sync_call().taken, end.sync_call().heard) == (1, 1, 1)
