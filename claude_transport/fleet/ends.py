@@ -116,11 +116,11 @@ class FleetEnd:
         raise_refusal(reply, token=self.token)
         match reply:
             case Appended() if isinstance(call, Append):
-                self.writer.appended(reply.last, reply.taken, now=now, used=reply.used)
+                self.writer.appended(reply.last, reply.taken, now=now, asked_at=asked_at, used=reply.used)
             case Gap() if isinstance(call, Append):
                 self.writer.lost(reply.last)
             case Synced() if isinstance(call, Sync):
-                self._synced(reply, now=now)
+                self._synced(reply, asked_at=asked_at, now=now)
             case Renewed() if isinstance(call, Renew):
                 self.others_lease, self.should_stop, self.has_more_to_read = reply.other, reply.stop, reply.more
                 self._renewed(asked_at)
@@ -134,11 +134,11 @@ class FleetEnd:
         if isinstance(call, Append):
             self.writer.unanswered()
 
-    def _synced(self, reply: Synced, *, now: float) -> None:
+    def _synced(self, reply: Synced, *, asked_at: float, now: float) -> None:
         self.reader.synced(reply)
         if reply.last < self.writer.said:
             self.writer.lost(reply.last)
-        self.writer.appended(reply.last, reply.taken, now=now, used=reply.used)
+        self.writer.appended(reply.last, reply.taken, now=now, asked_at=asked_at, used=reply.used)
 
     def _renewed(self, asked_at: float) -> None:
         """Note when the lease was asked for."""
@@ -209,8 +209,8 @@ class ClientEnd(FleetEnd):
     def _taken(self) -> int:
         return self._told
 
-    def _synced(self, reply: Synced, *, now: float) -> None:
-        super()._synced(reply, now=now)
+    def _synced(self, reply: Synced, *, asked_at: float, now: float) -> None:
+        super()._synced(reply, asked_at=asked_at, now=now)
         self._consumed = min(self._consumed, self.reader.cursor)
         self._told = min(self._told, self._consumed)
 
@@ -470,9 +470,9 @@ class WorkerEnd(FleetEnd):
             if call.turns is not None and call.stored is not None:
                 self._told = (call.turns, call.stored)
 
-    def _synced(self, reply: Synced, *, now: float) -> None:
+    def _synced(self, reply: Synced, *, asked_at: float, now: float) -> None:
         before = self.reader.cursor
-        super()._synced(reply, now=now)
+        super()._synced(reply, asked_at=asked_at, now=now)
         self._taken_to = min(self._taken_to, self.reader.cursor)
         self._fed = min(self._fed, self.reader.cursor)
         self._fed_told = min(self._fed_told, self._fed)

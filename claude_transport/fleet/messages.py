@@ -414,13 +414,16 @@ class FleetWriter:
             self._sent = max(self._sent, self._in_flight)
         return self._said + 1, entries
 
-    def appended(self, last: int, taken: int, *, now: float, used: int | None = None) -> None:
-        """Note the broker's answer: it has the entries up to `last`, of which the reader has taken and used some: see `note_taken()`."""
+    def appended(self, last: int, taken: int, *, now: float, asked_at: float | None = None, used: int | None = None) -> None:
+        """Note the broker's answer: it has the entries up to `last`, of which the reader has taken and used some: see `note_taken()`.
+
+        `asked_at` is when the broker was asked; None is the same as `now`. A late answer says nothing of what was lost after it.
+        """
         for at in range(max(self._said + 1 - self._first, 0), min(last + 1 - self._first, len(self._kept))):
             self._kept[at].appended_at = now
         self._said = max(self._said, min(last, self._last))
         self._in_flight = 0
-        self.note_taken(taken, now=now, used=used)
+        self.note_taken(taken, now=now if asked_at is None else asked_at, used=used)
 
     def unanswered(self) -> None:
         """Note that the connection was lost: the entries in flight are said again, under their numbers."""
@@ -444,7 +447,7 @@ class FleetWriter:
 
         Args:
             taken: the last number that the reader has taken: no reader takes the entries up to it again.
-            now: the time.
+            now: when the broker was asked.
             used: the last number that it has used: the window is free of the entries up to it. None is the same as `taken`.
         """
         used = min(taken if used is None else used, self._said)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from claude_transport.fleet.ends import Claimed, ClientEnd, WorkerEnd
-from claude_transport.fleet.messages import Appended, Entry, FleetWriter, StreamArrival, Synced, Take, Taken
+import pytest
+
+from claude_transport.fleet.ends import Claimed, ClientEnd, FleetEnd, WorkerEnd
+from claude_transport.fleet.messages import Append, Appended, Entry, FleetWriter, Gap, StreamArrival, Sync, Synced, Take, Taken
 
 
-def answer(end: WorkerEnd, call: object, reply: object) -> None:
+def answer(end: FleetEnd, call: object, reply: object, *, asked_at: float = 0, now: float = 0) -> None:
     assert call is not None
-    end.answered(call, reply, asked_at=0, now=0)  # type: ignore[arg-type]
+    end.answered(call, reply, asked_at=asked_at, now=now)  # type: ignore[arg-type]
 
 
 def worker(**claimed: int) -> WorkerEnd:
@@ -86,3 +88,18 @@ def test_a_worker_that_takes_no_more_leaves_what_the_broker_has_lost_to_the_clie
     assert (end.sync_call().cursor, end.sync_call().heard) == (3, 3)
     end.stop_taking()
     assert (end.sync_call().cursor, end.sync_call().taken, end.sync_call().heard) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("call", [Append(ClientEnd.side, "1.c", 1, []), ClientEnd("1.c").sync_call()], ids=["append", "sync"])
+def test_an_answer_that_comes_late_is_no_proof_that_the_disk_of_the_broker_has_an_entry(call: Append | Sync) -> None:
+    end = ClientEnd("1.c")
+    end.writer.put(b"one\n")
+    first = end.append_call()
+    answer(end, first, Appended(1, 0), asked_at=0, now=0)
+    reply = Appended(1, 1) if isinstance(call, Append) else Synced("1.w", 0, 1, 1)
+    answer(end, call, reply, asked_at=1, now=30)  # the machine stood still, and the broker lost a second meanwhile
+    end.writer.put(b"two\n")
+    answer(end, end.append_call(), Gap(0, 0), asked_at=30, now=30)
+    said_again = end.append_call()
+    assert said_again is not None
+    assert (said_again.first, len(said_again.entries)) == (1, 2)
