@@ -253,7 +253,7 @@ class Hosted(Driver):
         self._eof = self._bye = self._ending = self.leaving = False
         self._started = False
         self._asked_for = 0  # the last entry that a take has named, whatever became of the take
-        self._owed = 0  # the same, when the worker was told to let the session go
+        self._owed = 0  # the last entry that was taken, or asked for, when the worker was told to let the session go
         self.machine.after(end.lease.renew_at - self.machine.clock(), self._renew)
 
     def start(self) -> None:
@@ -410,9 +410,15 @@ class Hosted(Driver):
         """Let another worker have the session. The process gets what is taken, and nothing after it."""
         if not self.leaving:
             self.leaving = True
-            self._owed = self._asked_for
+            self._owed = max(self._asked_for, self._taken_in_broker)
             self.end.stop_taking()
             self._close_when_fed(self.world.now + LAST_WRITE)
+
+    @property
+    def _taken_in_broker(self) -> int:
+        """How far this worker has taken its input, also by a comparison after the broker had lost what was read."""
+        found = self.broker.sessions.get(self.session)
+        return 0 if found is None or found.fields["we"] != self.end.token else int(found.fields["wi"])
 
     def _close_when_fed(self, until: float) -> None:
         if self.end.owes_feeding and self.world.now < until and self.over is None:

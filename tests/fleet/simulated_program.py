@@ -187,7 +187,7 @@ class Ledger:
                 self.broken("lost output", f"#{host} has said {said}, and {got} of #{number} arrived", excuses=("append w", "claim"))
 
     def got(self, line: Line) -> bool:
-        """A line has arrived. Returns whether a turn is over."""
+        """A line has arrived. Returns whether a turn is over that the program waits for."""
         number, last = self._got
         self.counts["lines out"] += 1
         if line.w < number:
@@ -209,7 +209,7 @@ class Ledger:
             return False
         self.lines[line.n].outcome = "result"
         self.counts["turns"] += 1
-        return True
+        return not self.lines[line.n].is_dropped  # the process may have got it before the broker and its client were gone
 
     def ended(self, end: SessionEnd) -> None:
         self.note(f"the end: {end}")
