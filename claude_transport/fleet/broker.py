@@ -620,7 +620,7 @@ class Carrier:
             elif self.end.writer.waits_for_reader:
                 await anyio.sleep(_POLL.delay(min(retry, 10)))
                 retry += 1
-                await self.carry_out(self.end.sync_call())
+                await self.carry_out(self.end.sync_call(polls=True))
             else:
                 await self._output.wait()
 

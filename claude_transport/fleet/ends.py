@@ -92,9 +92,12 @@ class FleetEnd:
         first, entries = self.writer.next_entries()
         return Append(self.side, self.token, first, entries) if entries else None
 
-    def sync_call(self) -> Sync:
-        """Return the question that finds out what a lost connection, or a broker that started again, has changed."""
-        return Sync(self.side, self.token, self.reader.cursor, self.reader.token, self._taken)
+    def sync_call(self, *, polls: bool = False) -> Sync:
+        """Return the question that finds out what a lost connection, or a broker that started again, has changed.
+
+        With `polls`, the connection was not lost, and the question is whether there is room again.
+        """
+        return Sync(self.side, self.token, self.reader.cursor, self.reader.token, self._taken, polls=polls)
 
     @property
     def _taken(self) -> int:
@@ -120,6 +123,8 @@ class FleetEnd:
             case Gap() if isinstance(call, Append):
                 self.writer.lost(reply.last)
             case Synced() if isinstance(call, Sync):
+                if not call.polls:
+                    self.writer.keep_again(now=now)
                 self._synced(reply, asked_at=asked_at, now=now)
             case Renewed() if isinstance(call, Renew):
                 self.others_lease, self.should_stop, self.has_more_to_read = reply.other, reply.stop, reply.more
@@ -341,15 +346,15 @@ class WorkerEnd(FleetEnd):
     def _taken(self) -> int:
         return self._taken_to
 
-    def sync_call(self) -> Sync:
-        """Return the question that finds out what a lost connection, or a broker that started again, has changed.
+    def sync_call(self, *, polls: bool = False) -> Sync:
+        """Return the question of `FleetEnd.sync_call()`.
 
         A worker that takes no more has read only what it has taken: the client says the rest again for the next worker.
         """
         over, stored = self._told
         heard = self._begun + (sum(map(_prompts_in, self._waiting)) if self._takes else 0)
         known = {"begun": self._turns.begun, "over": over, "stored": stored, "fed": self._fed, "heard": heard}
-        call = super().sync_call()
+        call = super().sync_call(polls=polls)
         return msgspec.structs.replace(call, cursor=call.cursor if self._takes else self._taken_to, **known)
 
     def _took(self, call: Take, reply: Taken) -> None:

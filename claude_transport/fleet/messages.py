@@ -176,6 +176,8 @@ class Sync(msgspec.Struct, frozen=True, tag=True):
 
     When the broker has lost entries that were read, they count as taken, because nothing can bring them back under their numbers. Then
     `heard` turns have begun: all those of which the prompt was read.
+
+    `polls` is True for a question without a lost connection, which waits for room. It is not sent.
     """
 
     side: Side
@@ -188,6 +190,7 @@ class Sync(msgspec.Struct, frozen=True, tag=True):
     stored: int = 0
     fed: int | None = None
     heard: int = 0
+    polls: bool = False
 
 
 class Renew(msgspec.Struct, frozen=True, tag=True):
@@ -441,6 +444,15 @@ class FleetWriter:
         for at in range(last + 1 - self._first, min(self._said + 1 - self._first, len(self._kept))):
             self._kept[at].appended_at = None
         self._said = min(self._said, last)
+
+    def keep_again(self, *, now: float) -> None:
+        """Note that the connection was lost, and what the broker has was just found out: it may lose that again.
+
+        The reader may have said that it has entries which were lost. Only this writer could say them once more.
+        """
+        for kept in self._kept:
+            if kept.appended_at is not None:
+                kept.appended_at = now
 
     def note_taken(self, taken: int, *, now: float, used: int | None = None) -> None:
         """Note how far the reader is, and forget what neither the reader nor the broker's disk can need any more.

@@ -182,7 +182,7 @@ class Driver:
     def _poll(self) -> None:
         self._polls = False
         if self.over is None and self._is_current and "sync" not in self._asked and self.end.writer.waits_for_reader:
-            self._ask("sync", self.end.sync_call(), _nothing)
+            self._ask("sync", self.end.sync_call(polls=True), _nothing)
         else:
             self.kick()
 

@@ -237,7 +237,7 @@ class Ledger:
         if how not in EXPECTED_ENDS:
             own = self._lost.pop(end.token, set())
             self._lost[end.token] = own - {f"append {end.side.value}"}
-            self.broken("an end", f"{end.token}: {how}", excuses=("append c", "append w", "claim", "attach"))
+            self.broken("an end", f"{end.token}: {how}", excuses=("claim", "attach"))
             self._lost[end.token] = own
 
     def stepped(self, end: FleetEnd) -> None:

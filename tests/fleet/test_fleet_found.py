@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from claude_transport.errors import ReplayGap
 from claude_transport.fleet.ends import Claimed, ClientEnd, FleetEnd, WorkerEnd
 from claude_transport.fleet.messages import Append, Appended, Entry, FleetWriter, Gap, StreamArrival, Sync, Synced, Take, Taken
 
@@ -90,7 +91,7 @@ def test_a_worker_that_takes_no_more_leaves_what_the_broker_has_lost_to_the_clie
     assert (end.sync_call().cursor, end.sync_call().taken, end.sync_call().heard) == (1, 1, 1)
 
 
-@pytest.mark.parametrize("call", [Append(ClientEnd.side, "1.c", 1, []), ClientEnd("1.c").sync_call()], ids=["append", "sync"])
+@pytest.mark.parametrize("call", [Append(ClientEnd.side, "1.c", 1, []), ClientEnd("1.c").sync_call(polls=True)], ids=["append", "poll"])
 def test_an_answer_that_comes_late_is_no_proof_that_the_disk_of_the_broker_has_an_entry(call: Append | Sync) -> None:
     end = ClientEnd("1.c")
     end.writer.put(b"one\n")
@@ -103,3 +104,18 @@ def test_an_answer_that_comes_late_is_no_proof_that_the_disk_of_the_broker_has_a
     said_again = end.append_call()
     assert said_again is not None
     assert (said_again.first, len(said_again.entries)) == (1, 2)
+
+
+def test_after_a_lost_connection_an_entry_is_kept_as_if_it_were_new() -> None:
+    end = ClientEnd("1.c")
+    end.writer.put(b"one\n")
+    first = end.append_call()
+    answer(end, first, Appended(1, 0))
+    # the broker has lost the entry, and the worker has told it that it had read it: the broker may lose that, too
+    answer(end, end.sync_call(), Synced("1.w", 0, 1, 1), asked_at=10, now=10)
+    answer(end, end.sync_call(), Synced("1.w", 0, 0, 0), asked_at=11, now=11)
+    assert end.append_call() == first
+    answer(end, first, Appended(1, 1), asked_at=11, now=11)
+    answer(end, end.sync_call(polls=True), Synced("1.w", 0, 1, 1), asked_at=13, now=13)
+    with pytest.raises(ReplayGap):
+        answer(end, end.sync_call(), Synced("1.w", 0, 0, 0), asked_at=14, now=14)
