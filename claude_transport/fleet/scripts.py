@@ -177,9 +177,14 @@ if not m[1] then return {'GONE'} end
 if m[1] ~= ARGV[2] then return {'FENCED', m[1]} end
 local token, base, cursor, seen = m[2], tonumber(m[3]), tonumber(ARGV[3]), ARGV[4]
 local lifts = seen == token
-if seen ~= '' and not lifts and num(seen) >= num(token) then
+local nonce = string.match(token, '%.(.*)$') or ''
+local replaced = string.match(nonce, '^lost%-(.*)$')
+if replaced and replaced == string.match(seen, '%.(.*)$') then
+    -- this end has read what the replaced one has said, and goes on behind it
+    lifts, base = true, math.max(base, cursor)
+elseif seen ~= '' and not lifts and num(seen) >= num(token) then
     -- the broker has lost that this other end was admitted: whoever it admits next is newer than both
-    token, lifts = text(num(seen)) .. '.lost', true
+    token, lifts = text(num(seen)) .. '.lost-' .. (replaced or nonce), true
     redis.call('HSET', KEYS[1], other .. 'e', token)
     if other == 'w' then redis.call('HSET', KEYS[1], 'wu', 0) end
 end
@@ -194,7 +199,7 @@ if lifts and cursor > tonumber(m[4]) then
 end
 -- the broker may have lost that this end has taken them. An end that has read nothing has taken what was there when it was
 -- admitted. Of a writer that this end has not read yet, only the entries before it are the same
-if lifts or seen == '' then raise(taken_of, ARGV[5]) else raise(taken_of, text(math.min(num(ARGV[5]), base))) end
+if seen == m[2] or seen == '' then raise(taken_of, ARGV[5]) else raise(taken_of, text(math.min(num(ARGV[5]), base))) end
 if lifts then tell_fed(m[1], ARGV[9]) end
 if ARGV[1] == 'w' then
     raise('tt', ARGV[6])

@@ -247,11 +247,14 @@ class SimulatedBroker:
         if m[side + "e"] != call.token:
             return ["FENCED", m[side + "e"]]
         token, base = m[other + "e"], m[other + "b"]
-        lifts = seen == token
+        is_newest = lifts = seen == token
         self._note_fields(name, session, f"sync {side}", call.token)
         m = session.fields
-        if seen and not lifts and num(seen) >= num(token):
-            token, lifts = f"{num(seen)}.lost", True
+        nonce = token.partition(".")[2]
+        if seen and nonce.startswith("lost-") and nonce == f"lost-{seen.partition('.')[2]}":
+            lifts, base = True, max(base, call.cursor)
+        elif seen and not lifts and num(seen) >= num(token):
+            token, lifts = f"{num(seen)}.lost-{nonce.removeprefix('lost-')}", True
             m[other + "e"] = token
             if other == "w":
                 m["wu"] = 0
@@ -263,7 +266,7 @@ class SimulatedBroker:
                 m[taken_of] = call.cursor
                 if side == "w":
                     _raise(m, "tt", call.heard)
-        _raise(m, taken_of, call.taken if lifts or not seen else min(call.taken, base))
+        _raise(m, taken_of, call.taken if is_newest or not seen else min(call.taken, base))
         if lifts:
             _tell_fed(m, call.token, call.fed)
         if side == "w":

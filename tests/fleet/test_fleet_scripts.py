@@ -177,11 +177,23 @@ async def test_a_worker_whose_claim_the_broker_has_lost_is_fenced_with_its_elder
     async with scripts(broker) as session:
         await session.begin()
         # the client has seen entries of a claim `2.v` that is lost
-        assert await session.ask(Sync(CLIENT, "1.c", 5, "2.v")) == Synced("2.lost", 5, 0, 0, 0)
-        assert await session.ask(Append(WORKER, "1.w", 1, [ENTRY])) == Fenced("2.lost")
-        assert await session.ask(Append(WORKER, "2.v", 6, [ENTRY])) == Fenced("2.lost")
+        assert await session.ask(Sync(CLIENT, "1.c", 5, "2.v")) == Synced("2.lost-w", 5, 0, 0, 0)
+        assert await session.ask(Append(WORKER, "1.w", 1, [ENTRY])) == Fenced("2.lost-w")
+        assert await session.ask(Append(WORKER, "2.v", 6, [ENTRY])) == Fenced("2.lost-w")
         assert (await session.run(CLAIM, "u", "third", 60_000))[0] == "OK"
         assert await session.ask(Append(WORKER, "3.u", 6, [ENTRY])) == Appended(6, 5, 5)
+
+
+async def test_an_end_that_has_read_what_a_replaced_writer_has_said_goes_on_behind_it(broker: BrokerServer) -> None:
+    async with scripts(broker) as session:
+        await session.begin()
+        await session.ask(Append(WORKER, "1.w", 1, [ENTRY] * 3))
+        # the client has seen an entry of a claim `1.v` that is lost, and goes back to where `1.w` began
+        assert await session.ask(Sync(CLIENT, "1.c", 1, "1.v", taken=1)) == Synced("1.lost-w", 0, 0, 0, 0)
+        assert await session.ask(Sync(CLIENT, "1.c", 1, "1.v", taken=1)) == Synced("1.lost-w", 0, 0, 0, 0)
+        assert await session.broker.command("hget", session.keys[0], "co") == b"0"
+        assert await session.ask(Sync(CLIENT, "1.c", 3, "1.w", taken=2)) == Synced("1.lost-w", 3, 0, 0, 0)
+        assert await session.broker.command("hget", session.keys[0], "co") == b"2"
 
 
 async def test_only_one_with_the_right_secret_takes_the_place_of_a_client(broker: BrokerServer) -> None:
