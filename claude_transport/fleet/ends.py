@@ -295,6 +295,7 @@ class WorkerEnd(FleetEnd):
         self._fed_bytes = 0  # that the broker does not know of
         self._others_window = 0
         self._taken_to = claimed.in_taken
+        self._ends_at: int | None = None  # the first entry that the process of each worker gets
         self._begun = claimed.turns_begun
         self._turns = ClaudeTurns(begun=claimed.turns_begun, over=claimed.turns_over)
         self._is_over = False
@@ -310,6 +311,8 @@ class WorkerEnd(FleetEnd):
     def arrived(self, entries: Iterable[Entry]) -> list[StreamArrival]:
         """Queue what is new for the process, and return it. Raises as `FleetReader.take()` does."""
         new = self.reader.take(entries)
+        if self._ends_at is None:
+            self._ends_at = next((each.number for each in new if each.kind in _FOR_EACH_PROCESS), None)
         self._waiting.extend(new)
         self.waiting_bytes += sum(len(each.data) for each in new)
         return new
@@ -349,13 +352,15 @@ class WorkerEnd(FleetEnd):
     def sync_call(self, *, polls: bool = False) -> Sync:
         """Return the question of `FleetEnd.sync_call()`.
 
-        A worker that takes no more has read only what it has taken: the client says the rest again for the next worker.
+        What the broker has lost, the client says again for the next worker: the end of the input, and all that is not taken when this
+        worker takes no more. So it counts as not read.
         """
         over, stored = self._told
         heard = self._begun + (sum(map(_prompts_in, self._waiting)) if self._takes else 0)
         known = {"begun": self._turns.begun, "over": over, "stored": stored, "fed": self._fed, "heard": heard}
         call = super().sync_call(polls=polls)
-        return msgspec.structs.replace(call, cursor=call.cursor if self._takes else self._taken_to, **known)
+        read = call.cursor if self._ends_at is None else self._ends_at - 1
+        return msgspec.structs.replace(call, cursor=read if self._takes else self._taken_to, **known)
 
     def _took(self, call: Take, reply: Taken) -> None:
         self._taken_to = max(self._taken_to, call.upto)
@@ -481,6 +486,8 @@ class WorkerEnd(FleetEnd):
         self._taken_to = min(self._taken_to, self.reader.cursor)
         self._fed = min(self._fed, self.reader.cursor)
         self._fed_told = min(self._fed_told, self._fed)
+        if self._ends_at is not None and self._ends_at > self.reader.cursor:
+            self._ends_at = None
         if self.reader.cursor < before:  # what an older client said, and nothing has taken, is forgotten
             self._waiting = deque(each for each in self._waiting if each.number <= self.reader.cursor)
             self.waiting_bytes = sum(len(each.data) for each in (*self._waiting, *self._feeding))

@@ -119,3 +119,17 @@ def test_after_a_lost_connection_an_entry_is_kept_as_if_it_were_new() -> None:
     answer(end, end.sync_call(polls=True), Synced("1.w", 0, 1, 1), asked_at=13, now=13)
     with pytest.raises(ReplayGap):
         answer(end, end.sync_call(), Synced("1.w", 0, 0, 0), asked_at=14, now=14)
+
+
+def test_the_end_of_the_input_that_the_broker_has_lost_is_said_again_for_the_next_worker() -> None:
+    end = worker()
+    end.arrived([entry(1), entry(2, "f", b"")])
+    assert (end.sync_call().cursor, end.sync_call().heard) == (1, 1)
+    answer(end, end.take_call(), Taken())
+    end.fed()
+    assert end.take_call() is None
+    end.fed()
+    assert (end.fed_number, end.sync_call().cursor) == (2, 1)
+    answer(end, end.sync_call(), Synced("2.x", 1, 0, 0))  # a newer client has said something else there
+    end.arrived([Entry(2, "2.x", "d", b"{}\n")])
+    assert end.sync_call().cursor == 2
