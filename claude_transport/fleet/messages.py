@@ -136,6 +136,12 @@ def epoch_of(token: str) -> int:
     return int(match[1]) if match else 0
 
 
+def replaced_by(token: str) -> str:
+    """Return the end of the token that `token` replaces, because the broker has lost a newer one; an empty text when it replaces none."""
+    nonce = token.partition(".")[2]
+    return nonce.removeprefix("lost-") if nonce.startswith("lost-") else ""
+
+
 # What is asked of the broker, and its answers.
 
 
@@ -578,9 +584,30 @@ class FleetReader:
         return data
 
     def synced(self, reply: Synced) -> None:
-        """Go back to where a newer writer began, when that is before the cursor: the broker has lost what the older one said after it."""
-        if reply.token != self.token and reply.base < self.cursor and epoch_of(reply.token) >= epoch_of(self.token) and self.token:
-            self.cursor = reply.base
+        """Go back to where a newer writer began, when that is before the cursor: the broker has lost what the older one said after it.
+
+        When the broker has lost that a writer was admitted, go back to the end of the one before it, of which entries were read, too.
+        """
+        if not self.token or reply.token == self.token or epoch_of(reply.token) < epoch_of(self.token):
+            return
+        replaced = replaced_by(reply.token)
+        read = self._read_of(replaced)
+        base = max(reply.base, read)
+        if base < self.cursor:
+            self.cursor = base
+            while self._writers and self._writers[-1][0] > base:
+                self._writers.pop()
+            # the entries there are of a writer that is older than the lost one
+            self.token = f"0.{replaced}" if replaced and not read else self.writer_of(base)
+
+    def _read_of(self, nonce: str) -> int:
+        """Return the number of the last entry that was read of a writer; 0 when there was none."""
+        until = self.cursor
+        for first, token in reversed(self._writers):
+            if nonce and token.partition(".")[2] == nonce:
+                return until
+            until = first - 1
+        return 0
 
 
 # The lease.

@@ -34,7 +34,7 @@ EXPECTED_ENDS = frozenset(
         "not begun: the broker was lost",
     }
 )
-"""How a program, or an end of a session, may be over. Anything else, such as a `ReplayGap`, needs a loss that no end could mend."""
+"""How a program, or an end of a session, may be over. Anything else, such as a `ReplayGap`, is a broken promise."""
 
 
 _TURNS = ("take w", "append w", "append c", "claim")
@@ -232,13 +232,10 @@ class Ledger:
         self.counts[f"ended: {how}"] += 1
 
     def end_over(self, end: FleetEnd, how: str) -> None:
-        """An end is over. An end that lives mends what the broker has lost, so it is never over because of its own lost lines."""
+        """An end is over. An end that lives mends what the broker has lost, so it is never over because of lost lines."""
         self.note(f"{end.side.value} {end.token} is over: {how}")
         if how not in EXPECTED_ENDS:
-            own = self._lost.pop(end.token, set())
-            self._lost[end.token] = own - {f"append {end.side.value}"}
-            self.broken("an end", f"{end.token}: {how}", excuses=("claim", "attach"))
-            self._lost[end.token] = own
+            self.broken("an end", f"{end.token}: {how}")
 
     def stepped(self, end: FleetEnd) -> None:
         if end.writer.kept_bytes > self.manner.keep_bytes + 3 * self.manner.longest_line:

@@ -133,3 +133,20 @@ def test_the_end_of_the_input_that_the_broker_has_lost_is_said_again_for_the_nex
     answer(end, end.sync_call(), Synced("2.x", 1, 0, 0))  # a newer client has said something else there
     end.arrived([Entry(2, "2.x", "d", b"{}\n")])
     assert end.sync_call().cursor == 2
+
+
+def test_a_reader_of_a_lost_writer_goes_back_to_the_end_of_the_one_before_it() -> None:
+    end = worker()
+    end.arrived([entry(1), entry(2), Entry(3, "2.d", "d", b"{}\n")])
+    answer(end, end.sync_call(), Synced("2.lost-c", 0, 0, 0))
+    assert (end.reader.cursor, end.sync_call().seen) == (2, "1.c")
+    assert [each.number for each in end.arrived([entry(3)])] == [3]
+    assert end.reader.writer_of(3) == "1.c"
+
+
+def test_a_reader_that_has_read_nothing_of_what_is_there_goes_back_to_its_beginning() -> None:
+    end = worker()
+    end.arrived([Entry(1, "2.d", "d", b"{}\n"), Entry(2, "2.d", "d", b"{}\n")])
+    answer(end, end.sync_call(), Synced("2.lost-c", 1, 0, 0))
+    assert (end.reader.cursor, end.sync_call().seen) == (1, "0.c")
+    assert [each.number for each in end.arrived([entry(2)])] == [2]
