@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from claude_transport.agents.registry import agent_of
 from claude_transport.codex.turns import CodexTurns
 from claude_transport.protocol.claude_turns import ClaudeTurns
-from claude_transport.protocol.framing import LineBlock, OversizedLine
+from claude_transport.protocol.framing import LineBlock
 from claude_transport.protocol.line_shape import LineShape, shape_of
 from claude_transport.protocol.turn_tracker import TurnTracker
 
@@ -308,36 +308,6 @@ def test_every_line_of_a_recorded_app_server_tells_that_it_is_codex(name: str) -
     told_by = {shape_of(line) for _, line in ways_of(name)}
     assert told_by & {LineShape.RPC, LineShape.EVENT}
     assert LineShape.TYPED not in told_by
-
-
-@pytest.mark.parametrize(
-    ("line", "shape"),
-    [
-        (b'{"type":"user","message":{}}', LineShape.TYPED),
-        (b'{"type":"control_request","request":{"subtype":"mcp_message","message":{"method":"x","id":1}}}', LineShape.TYPED),
-        (b'{"id":0,"method":"initialize","params":{"type":"user"}}', LineShape.RPC),
-        (b'{"jsonrpc":"2.0","method":"initialized"}', LineShape.RPC),
-        (b'{"id":1,"result":null}', LineShape.RPC),
-        (b'{"error":{},"id":1}', LineShape.RPC),
-        (b'{"type":"thread.started","thread_id":"t"}', LineShape.EVENT),
-        (b'{"type":"turn.completed"}', LineShape.EVENT),
-        (b'{"type":"item.updated"}', LineShape.EVENT),
-        (b'{"type":"session.created"}', LineShape.TYPED),
-        (b'{"type":7}', LineShape.TYPED),
-        (b'{"id":1}', None),
-        (b"{}", None),
-        (b"[]", None),
-        (b"7", None),
-        (b"not JSON", None),
-        (b'{"type":', None),
-        (b"\xff\xfe", None),
-        (b"[" * 100_000, None),
-        (OversizedLine(b'{"type":"user"', size=10**9, limit=14), None),
-        (b'{"method":"' + b"x" * 2**21 + b'"}', None),
-    ],
-)
-def test_the_shape_of_a_line(line: bytes, shape: LineShape | None) -> None:
-    assert shape_of(line) is shape
 
 
 def test_lines_without_a_message_do_not_decide_and_many_of_them_mean_claude() -> None:
