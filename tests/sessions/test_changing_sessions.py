@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -13,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -74,6 +76,12 @@ def test_a_tag_without_a_visible_character_is_refused(tag: str, shelf: Shelf) ->
     shelf.put(1)
     with pytest.raises(errors.SessionArgumentError, match="tag"):
         tag_session(session(1), tag)
+
+
+def test_letters_that_a_removed_character_kept_apart_are_joined_in_a_tag(shelf: Shelf) -> None:
+    shelf.put(1)
+    tag_session(session(1), "cafe\u200d\u0301")
+    assert described()[1] == "caf\u00e9"
 
 
 def test_a_title_behind_half_a_line_is_a_line_of_its_own(shelf: Shelf) -> None:
@@ -204,7 +212,39 @@ def test_a_session_that_is_not_there_is_not_made(directory: str | None, shelf: S
         with pytest.raises(errors.SessionNotFound) as caught:
             change()
         assert isinstance(caught.value, FileNotFoundError)
+        assert "list_sessions()" in str(caught.value)
+        assert not caught.value.retryable
     assert [path.stat().st_size for path in shelf.configuration.rglob("*.jsonl")] == [0]
+
+
+def test_a_session_that_comes_into_being_meanwhile_is_told_apart_from_none(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file had nothing in it when the title was to be written. Another try finds it."""
+    shelf.put(1, b"")
+    close = os.close
+
+    def fill(descriptor: int) -> None:
+        close(descriptor)
+        shelf.put(1)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "close", fill)
+        with pytest.raises(errors.SessionNotFound, match="meanwhile; call again") as caught:
+            rename_session(session(1), "T")
+    assert (caught.value.retryable, caught.value.session_id) == (True, session(1))
+    rename_session(session(1), "T")
+    assert described()[0] == "T"
+
+
+def test_a_file_that_cannot_be_opened_is_told_and_no_other_is_looked_for(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    shelf.put(1)
+
+    def refuse(*_arguments: Any, **_options: Any) -> int:
+        raise OSError(errno.EROFS, "read-only")
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(errors.SessionFilesError, match="cannot be written") as caught:
+        rename_session(session(1), "T")
+    assert caught.value.errno == errno.EROFS
 
 
 # --------------------------------------------------------------------------------------------------------------------- deletion
@@ -261,6 +301,15 @@ def test_a_process_that_has_the_number_of_a_dead_one_runs_nothing(shelf: Shelf, 
     shelf.put(1)
     register(shelf, 1, process.pid, procStart="1")
     delete_session(session(1))
+
+
+def test_a_process_that_has_ended_and_that_nobody_has_waited_for_runs_nothing(shelf: Shelf, process: subprocess.Popen[bytes]) -> None:
+    shelf.put(1)
+    register(shelf, 1, process.pid)
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    delete_session(session(1))
+    assert list_sessions() == []
 
 
 def test_a_process_without_a_time_of_start_counts(shelf: Shelf, process: subprocess.Popen[bytes]) -> None:
@@ -352,6 +401,25 @@ def test_progress_entries_in_a_circle_do_not_hold_a_fork_up(shelf: Shelf) -> Non
     assert len(get_session_messages(fork_session(session(1)).session_id)) == 1
 
 
+def test_progress_that_many_messages_follow_is_passed_once(shelf: Shelf) -> None:
+    """The work is linear: else a transcript of a megabyte takes minutes."""
+    many = 100
+    progress = [{"type": "progress", "uuid": entry(number), "parentUuid": entry(number - 1)} for number in range(2, many)]
+    shelf.put(1, [user(1), *progress, *(user(many + number, parent=many - 1) for number in range(many))])
+    steps = 0
+
+    def count(frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal steps
+        steps += event == "call" and frame.f_code.co_name == "parent_of"
+
+    sys.setprofile(count)
+    try:
+        fork_session(session(1))
+    finally:
+        sys.setprofile(None)
+    assert steps <= 3 * many
+
+
 def test_a_fork_is_not_seen_before_it_is_complete(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     shelf.put(1)
     seen: list[int] = []
@@ -371,6 +439,22 @@ def test_a_fork_for_which_the_disk_has_no_room_leaves_nothing(shelf: Shelf) -> N
     with files_up_to(10_000), pytest.raises(errors.SessionFilesError, match="fork"):
         fork_session(session(1))
     assert len(list(shelf.project().iterdir())) == 1
+
+
+def test_a_session_that_is_written_anew_while_it_is_forked_leaves_no_copy(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = shelf.put(1, [user(1, "x" * 50_000), assistant(2, "y" * 50_000, parent=1)])
+    real = os.open
+
+    def write_anew(name: Any, flags: int, *arguments: Any, **options: Any) -> int:
+        if flags & os.O_CREAT:
+            path.write_bytes(line(user(3)))
+        return real(name, flags, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", write_anew)
+    with pytest.raises(errors.SessionFilesError, match="written anew meanwhile; call again") as caught:
+        fork_session(session(1))
+    assert caught.value.retryable
+    assert list(shelf.project().iterdir()) == [path]
 
 
 def test_a_session_without_messages_is_not_forked(shelf: Shelf) -> None:
