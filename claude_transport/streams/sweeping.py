@@ -202,7 +202,7 @@ class Sweeper:
             return False
         try:
             is_short = os.stat(self._proc).st_nlink <= _SHORT_LISTING  # noqa: PTH116 - about as many links as processes
-            is_clean = is_short and not self._pending and not self._marked.get(mark) and not self._list(self._known)
+            is_clean = is_short and not self._marked.get(mark) and not self._list(self._known)
             if is_clean:
                 self._limits.pop(limit_of(mark), None)
         except OSError:

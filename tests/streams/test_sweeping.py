@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import subprocess
@@ -9,7 +10,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -185,12 +188,29 @@ def test_children_that_are_closed_at_once_share_a_look(machine: Machine) -> None
 # One look on the event loop, which needs no thread.
 
 
-def test_one_listing_says_that_nothing_is_left_and_reads_nothing(machine: Machine) -> None:
-    sweeper = machine.sweeper()
+def test_one_listing_says_that_nothing_is_left_and_reads_nothing(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    sweeper, threads = machine.sweeper(), []
+    monkeypatch.setattr(_thread, "start_new_thread", lambda *begun: threads.append(begun))
     machine.start(UNUSED)
     sweeper.learn()
     assert sweeper.is_clean(new_mark())
-    assert machine.reads == []
+    assert machine.reads == threads == []
+
+
+def test_a_request_that_comes_during_the_look_is_not_forgotten(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finaliser may make it, at any point."""
+    sweeper, begun, scandir = machine.sweeper(), [], os.scandir
+    sweeper.learn()
+
+    def finalise(path: str) -> Any:
+        if not begun:
+            begun.append(sweeper.begin(new_mark()))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", finalise)
+    assert sweeper.is_clean(new_mark())
+    assert begun[0].wait(PATIENCE)
+    sweep(sweeper)
 
 
 def test_a_process_that_is_not_known_needs_a_sweep(machine: Machine) -> None:
@@ -219,6 +239,44 @@ def test_a_process_of_the_library_is_overlooked(machine: Machine) -> None:
     sweeper.overlook(UNUSED)
     sweeper.overlook(None)
     assert sweeper.is_clean(new_mark())
+
+
+@contextmanager
+def numbered(sweeper: Sweeper, mark: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a process that carries the number of a mark, and nothing else."""
+    process = sleeper()
+    sweeper.watch(mark, process.pid)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("needs_sweep", [False, True])
+def test_the_number_of_a_child_of_which_nothing_is_left_counts_no_more(needs_sweep: bool, machine: Machine) -> None:
+    """Another mark may have the same number."""
+    sweeper, mark = machine.sweeper(), new_mark()
+    sweeper.learn()
+    with numbered(sweeper, mark) as process:
+        if needs_sweep:
+            machine.start(UNUSED)
+            sweep(sweeper, mark)
+        else:
+            assert sweeper.is_clean(mark)
+        machine.start(process.pid)
+        sweep(sweeper)
+        assert sweeper.is_clean(mark)
+
+
+def test_the_number_of_a_child_counts_while_something_may_be_left(machine: Machine) -> None:
+    sweeper, mark = machine.sweeper(), new_mark()
+    sweeper.learn()
+    with numbered(sweeper, mark) as process:
+        machine.start(process.pid)
+        assert not sweeper.is_clean(mark)
+        sweep(sweeper, mark)
+        assert process.wait(PATIENCE) == -signal.SIGKILL
 
 
 def test_many_processes_are_left_to_the_thread(machine: Machine) -> None:
@@ -344,6 +402,7 @@ def test_on_other_systems_nothing_is_read(machine: Machine) -> None:
 def test_a_machine_without_proc_has_nothing_to_find(tmp_path: Path) -> None:
     sweeper = Sweeper(proc=str(tmp_path / "nothing"), platform="linux")
     sweeper.learn()
+    assert not sweeper.is_clean(new_mark())
     sweep(sweeper)
 
 
@@ -439,8 +498,6 @@ def test_what_fails_after_a_sweep_is_logged_and_stops_no_other(machine: Machine,
 
 
 def test_a_system_without_a_free_thread_has_the_caller_do_the_work(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    import _thread
-
     def refuse(*_: object) -> int:
         raise RuntimeError("can't start new thread")
 
