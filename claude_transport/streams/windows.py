@@ -378,7 +378,7 @@ class PumpedInflow:
                 self._chunks.append(chunk)
                 self._size += len(chunk)
                 self._woken.fire()
-                while self._size > READ_BYTES and not self._closed:
+                while self._size > READ_BYTES:  # `close()` sets it to zero
                     await self._room.wait()
         except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
             pass  # each of them is the end of the pipe

@@ -43,6 +43,13 @@ class ProcessGroup:
             self.terminate()
 
 
+class Powerless(ProcessGroup):
+    """One that ends nothing. The process itself is killed when it is let go."""
+
+    def terminate(self) -> None:
+        pass
+
+
 async def nothing(pid: int) -> None:
     """Stands in for CTRL_BREAK to a program that ignores it."""
 
@@ -53,16 +60,18 @@ async def terminate(pid: int) -> None:
 
 
 @asynccontextmanager
-async def pumped(code: str, *, close_timeout: float = 5.0, **options: Any) -> AsyncIterator[tuple[PumpedStream, ProcessGroup]]:
+async def pumped(
+    code: str, *, close_timeout: float = 5.0, group: type[ProcessGroup] = ProcessGroup, **options: Any
+) -> AsyncIterator[tuple[PumpedStream, ProcessGroup]]:
     """Start a Python as `WindowsChild` does on Windows, but for the job."""
     process = await anyio.open_process([sys.executable, "-c", code], start_new_session=True)
-    group: Any = ProcessGroup(process.pid)
+    job: Any = group(process.pid)
     options.setdefault("ask_to_end", nothing)
-    child = WindowsChild(process, job=group, tail=StderrTail(), **options)
+    child = WindowsChild(process, job=job, tail=StderrTail(), **options)
     stream = PumpedStream(child, command=["python"], close_timeout=close_timeout, last_words=str)
     try:
         with anyio.fail_after(30):
-            yield stream, group
+            yield stream, job
     finally:
         await stream.aclose()
 
@@ -133,7 +142,9 @@ async def test_a_program_that_has_left_by_itself_leaves_neither_job_nor_process_
             os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222 - it waits for nothing: the process was collected
 
 
-async def test_a_program_that_ignores_the_end_of_its_input_is_ended_in_time_and_its_files_are_removed() -> None:
+async def test_a_program_that_ignores_the_end_of_its_input_is_ended_in_time_and_its_files_are_removed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     gone: list[bool] = []
     async with pumped(STUBBORN, close_timeout=0.3, on_gone=lambda: gone.append(True)) as (stream, group):
         assert await stream.receive() == b"up\n"
@@ -143,6 +154,26 @@ async def test_a_program_that_ignores_the_end_of_its_input_is_ended_in_time_and_
         assert stream.extra_attributes[StreamAttribute.killed]() is True
         with pytest.raises(anyio.ClosedResourceError):
             await stream.receive()
+    assert caplog.records == []
+
+
+async def test_a_program_that_its_job_does_not_end_is_not_waited_for_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    async with pumped(STUBBORN, close_timeout=0.1, group=Powerless) as (stream, _):
+        assert await stream.receive() == b"up\n"
+        await stream.aclose()
+        assert [f"process {stream.extra(StreamAttribute.pid)} did not end" in record.message for record in caplog.records] == [True]
+
+
+@pytest.mark.parametrize(("code", "timeout", "is_killed"), [(STUBBORN, 0.1, True), (ECHO, 20.0, False)])
+async def test_a_program_that_nobody_closes_is_ended_in_its_time_and_may_end_by_itself(code: str, timeout: float, is_killed: bool) -> None:
+    gone = anyio.Event()
+    process = await anyio.open_process([sys.executable, "-c", code], start_new_session=True)
+    group: Any = ProcessGroup(process.pid)
+    child = WindowsChild(process, job=group, tail=StderrTail(), on_gone=gone.set, ask_to_end=nothing)
+    child.abandon(timeout=timeout)
+    with anyio.fail_after(30):
+        await gone.wait()
+    assert (child.killed, group.is_closed) == (is_killed, True)
 
 
 async def test_a_program_is_asked_to_end_before_it_is_killed() -> None:
@@ -224,6 +255,22 @@ async def test_output_is_read_ahead_by_a_bounded_amount() -> None:
         with pytest.raises(anyio.ClosedResourceError):
             await inflow.arrival()
         tasks.cancel_scope.cancel()
+
+
+async def test_who_waits_for_output_is_told_the_end_of_it() -> None:
+    async def ended(_max_bytes: int) -> bytes:
+        await anyio.lowlevel.checkpoint()
+        raise anyio.EndOfStream
+
+    inflow = PumpedInflow()
+    assert inflow.is_dry
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(inflow.arrival)
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(inflow.fill, ended)
+        await inflow.arrival()
+    assert (inflow.take(10), inflow.is_dry) == (b"", False)
 
 
 async def test_what_was_not_read_and_what_is_said_at_the_end_is_handed_on() -> None:
