@@ -161,9 +161,7 @@ class OwnLines:
         request_id = f"{self._prefix}{self._count}"
         asked = self._asked[request_id] = _Asked()
         try:
-            self.send_later(
-                encode_line({"type": "control_request", "request_id": request_id, "request": {**fields, "subtype": subtype}})[:-1]
-            )
+            self.send_later(encode_line({"type": "control_request", "request_id": request_id, "request": {**fields, "subtype": subtype}}))
             with anyio.move_on_after(timeout) as limit:
                 await asked.done.wait()
         finally:

@@ -199,6 +199,13 @@ def test_whitespace_and_a_byte_order_mark_around_an_object_do_no_harm(around: tu
     assert encode_message(message).endswith(b"}\n") or around[1] == b" \n"
 
 
+def test_a_byte_order_mark_inside_of_an_object_is_its_own() -> None:
+    line = b' {"type":"user","text":"\xef\xbb\xbf", '
+    message = decode_message(line)
+    assert isinstance(message, DecodeFailure)
+    assert message.raw == line
+
+
 @pytest.mark.parametrize("kind", [bytearray, memoryview])
 def test_any_kind_of_bytes_will_do(kind: Any) -> None:
     assert decode_message(kind(KEEP_ALIVE)) == KeepAlive()

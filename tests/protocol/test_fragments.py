@@ -221,6 +221,12 @@ def test_a_secret_that_ends_like_its_mark_is_removed_as_a_whole() -> None:
     assert text_of(lines_through([delta("re"), delta("t]"), STOP], redactor)) == "[secret]"
 
 
+@pytest.mark.parametrize("name", ['password: "', '{"api_key": "'])
+def test_a_secret_that_begins_like_a_private_key_is_still_told_by_its_name(name: str) -> None:
+    shown = text_of(lines_through([delta(name + "-----BEGIN "), delta('hunter22 words"'), STOP]))
+    assert shown == name + '[secret]"'
+
+
 def test_each_gap_leaves_a_mark_of_its_own() -> None:
     redactor: FragmentRedactor[int] = FragmentRedactor(REDACTOR)
     redactor.miss()

@@ -167,6 +167,20 @@ def test_blocks_hold_the_lines_that_feed_returns_however_the_bytes_are_cut(data:
     assert one.finish() == other.finish()
 
 
+def test_what_a_block_holds_ends_where_its_last_line_ends() -> None:
+    framer = LineFramer()
+    assert framer.feed_block(b'{"type":') is None
+    block = framer.feed_block(b'"user"}\n{"type":"result"')
+    assert block is not None
+    assert block.has(b'"type":"user"')
+    assert block.has(b'"user"')
+    assert not block.has(b"result")
+    assert not block.has(b'{"type":"result"')
+    assert not block.has(b'"}{"')
+    assert block.has(b'user"}', tail=10)
+    assert not block.has(b'"type"', tail=9)
+
+
 class Sliced(bytes):
     """Bytes that count what is copied out of them."""
 

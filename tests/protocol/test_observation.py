@@ -250,4 +250,4 @@ def test_an_event_of_a_line_is_one_line_of_data() -> None:
     log.append_lines("out", [b'{"type":"x"}', b'{"type":"y"}'])
     events = log.take(0, max_bytes=10**6).events()
     assert len(events) == 2
-    assert [(event.count(b"data:"), event.endswith(b"\n\n")) for event in events] == [(1, True)] * 2
+    assert [(event.count(b"data:"), event.endswith(b"}\n\n")) for event in events] == [(1, True)] * 2

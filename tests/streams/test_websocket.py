@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import zlib
 from typing import Any
 
@@ -10,9 +11,9 @@ import pytest
 from websocket_peers import URL, both_ends, client_and_frames, receive_all, server_and_frames
 from websockets.frames import Frame, Opcode
 
-from claude_transport.errors import ConnectionLost, ProtocolError, UsageError
+from claude_transport.errors import ConfigurationError, ConnectionLost, ProtocolError, UsageError
 from claude_transport.streams.address import StreamAttribute
-from claude_transport.streams.websocket import WebSocketStream
+from claude_transport.streams.websocket import WebSocketStream, check_websocket, parse_url
 
 TEXT, BINARY, CONT, CLOSE, PING, PONG = Opcode.TEXT, Opcode.BINARY, Opcode.CONT, Opcode.CLOSE, Opcode.PING, Opcode.PONG
 EITHER_END = pytest.mark.parametrize("peered", [client_and_frames, server_and_frames], ids=["client", "server"])
@@ -414,3 +415,12 @@ async def test_nothing_is_read_ahead_of_a_receiver_that_does_not_ask() -> None:
         await anyio.wait_all_tasks_blocked()
         assert sent <= 11
         tasks.cancel_scope.cancel()
+
+
+def test_the_package_that_speaks_websocket_is_asked_for_by_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("websockets.server", "websockets.uri"):
+        monkeypatch.setitem(sys.modules, name, None)
+    for need in (check_websocket, lambda: parse_url(URL)):
+        with pytest.raises(ConfigurationError, match=r"pip install 'claude-transport\[ws\]'") as caught:
+            need()
+        assert isinstance(caught.value.__cause__, ImportError)

@@ -49,6 +49,10 @@ def test_a_value_of_another_type_is_named_with_both_types() -> None:
     assert check({**INIT, "type": ["system"]})[0] == ("type", "?", "type", "string", "array")
 
 
+def test_a_type_that_a_peer_makes_up_is_cut() -> None:
+    assert check({"type": "x" * 1000}) == [("unknown", "x" * 60, "type", "", repr("x" * 60))]
+
+
 def test_a_type_or_subtype_or_block_that_is_new_is_unknown_and_nothing_else_is_said_of_it() -> None:
     assert check({"type": "brand_new", "x": 1}) == [("unknown", "brand_new", "type", "", "'brand_new'")]
     assert check({"type": "system", "subtype": "brand_new", "x": 1}) == [("unknown", "system/brand_new", "subtype", "", "'brand_new'")]

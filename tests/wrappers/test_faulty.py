@@ -86,6 +86,12 @@ async def test_a_cut_ends_the_stream_where_it_says(cut: Cut, count: int, kind: t
     assert message in str(error or "")
 
 
+async def test_a_stream_that_ends_inside_a_line_says_what_it_had_of_it() -> None:
+    _, error = await read([Cut(after_bytes=19, clean=True)])
+    assert isinstance(error, TruncatedStream)
+    assert error.bytes_tail == LINES[2][:3]
+
+
 async def test_a_cut_does_not_wait_for_what_would_have_come_next_and_breaks_the_writing_too() -> None:
     claude = MockTransport.script().emit(RESULT).expect(type="user")  # says no more
     async with FaultyTransport(claude, [Cut(after_lines=1)]) as faulty:

@@ -6,7 +6,8 @@ import gc
 import json
 import logging
 import weakref
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import UserList
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,24 @@ def test_the_size_of_lines_counts_newlines_and_what_was_cut() -> None:
     assert size_of([]) == 0
     assert size_of([b"ab", b""]) == 4
     assert size_of([b"ab", OversizedLine(b"abc", size=1000, limit=3)]) == 3 + 1001
+
+
+class TooMuchToCopy(UserList[bytes]):
+    """Lines for whose copy there is no memory."""
+
+    def __init__(self, lines: list[bytes]) -> None:
+        super().__init__(lines)
+        self.looks = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        self.looks += 1
+        if self.looks == 1:
+            raise MemoryError
+        return iter(self.data)
+
+
+def test_lines_that_are_too_large_to_copy_are_counted_all_the_same() -> None:
+    assert size_of(TooMuchToCopy([b"ab", b"", OversizedLine(b"abc", size=1000, limit=3)])) == 3 + 1 + 1001
 
 
 async def test_costs_that_are_no_sum_of_money_count_for_nothing() -> None:
