@@ -457,7 +457,7 @@ class Metrics:
         elif isinstance(message, StreamEvent):
             self._follow_event(message)
         verdict = self._watch.received(message)
-        if isinstance(message, AssistantMessage | StreamEvent) and self._silent and verdict.owners[:1]:
+        if isinstance(message, AssistantMessage | StreamEvent) and verdict.owners:
             self._spoke(verdict.owners[0])
         if isinstance(message, ResultMessage) and (message.uuid is None or message.uuid != self._last_result):
             self._last_result = message.uuid

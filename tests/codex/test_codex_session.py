@@ -324,6 +324,17 @@ async def test_a_turn_that_comes_with_the_answer_to_its_prompt_has_its_messages_
         assert seen == ["turn/started", "item/agentMessage/delta", "turn/completed"]
 
 
+async def test_a_turn_that_codex_begins_by_itself_in_an_open_thread_runs() -> None:
+    async with connected() as (session, codex):
+        await codex.tell("turn/started", turn={"id": "U", "status": "inProgress"})
+        await anyio.wait_all_tasks_blocked()
+        assert session.running_turns == ("U",)
+        await codex.tell("turn/started", thread="of another", turn={"id": "V", "status": "inProgress"})
+        await codex.complete()
+        await anyio.wait_all_tasks_blocked()
+        assert session.running_turns == ()
+
+
 INPUTS = [{"type": "text", "text": "Look", "text_elements": []}, {"type": "localImage", "path": "/x.png"}]
 
 

@@ -27,6 +27,7 @@ class Translated:
         translation = CodexTranslation(session_id=THREAD, model="gpt-5.5", schema=schema)
         self.flow = TextFlow()
         self.pieces: list[str] = []
+        self.taken_back = 0
         self.messages: list[ct.Message] = [translation.begin()]
         self.ended: CodexTurnResult | None = None
         for message in map(decode_message, lines):
@@ -44,6 +45,7 @@ class Translated:
                 return
 
     def _hear(self, message: ct.Message) -> None:
+        self.taken_back += isinstance(message, ct.StreamEvent) and message.abandoned_blocks is not None
         if piece := self.flow.hear(message):
             self.pieces.append(piece)
         if not isinstance(message, ct.StreamEvent):
@@ -176,6 +178,13 @@ def test_an_answer_that_is_not_said_again_is_taken_back() -> None:
     turn = Translated(turn_of(started("a"), delta("Hel", "a"), retrying(), usage, said("Bye", "b")))
     assert (turn.flow.text, turn.flow.was_taken_back) == ("Bye", True)
     assert assemble(turn.messages).text == "Bye"
+
+
+def test_an_answer_is_taken_back_once_and_not_what_is_said_in_its_place() -> None:
+    usage = notification("thread/tokenUsage/updated", tokenUsage={"total": {"totalTokens": 1}, "last": {"totalTokens": 1}})
+    again = (started("b"), delta("By", "b"), usage, delta("e", "b"), said("Bye", "b"), usage)
+    turn = Translated(turn_of(started("a"), delta("Hel", "a"), retrying(), usage, *again))
+    assert (turn.flow.text, turn.taken_back) == ("Bye", 1)
 
 
 def test_another_answer_in_the_second_attempt_takes_the_place_of_the_first() -> None:
