@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import shlex
 import shutil
@@ -255,6 +256,26 @@ def test_sessions_that_follow_each_other_share_a_guard() -> None:
     assert None not in pids
     mine.forget()  # its input ends, as with the end of the host: without children it goes
     os.waitpid(pids.pop() or 0, 0)
+
+
+async def test_a_guard_for_which_no_thread_can_wait_leaves_at_once_and_the_next_one_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, mark = Guard(linger=0.1), new_mark()
+
+    def refuse(*_: object) -> int:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_thread, "start_new_thread", refuse)
+        mine.watch(mark, os.getpid())
+        assert mine.pid is not None
+        mine.release(mark)
+        assert mine.pid is None
+    mine.watch(mark, os.getpid())
+    mine.release(mark)
+    assert mine.pid is not None
+    with anyio.fail_after(10):
+        while mine.pid is not None:
+            await anyio.wait_all_tasks_blocked()
 
 
 TWO_SESSIONS = """
