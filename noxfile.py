@@ -31,6 +31,7 @@ nox.options.error_on_missing_interpreters = False  # `tests_all` covers the inst
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 PYTHONS = nox.project.python_versions(PYPROJECT)
+NEXT_PYTHON = "3.14"  # its classifier comes when the tests have passed on it
 # The core: no process, no network, no event loop of a transport.
 CORE_TESTS = ("tests/protocol", "tests/launch", "tests/test_backoff.py", "tests/test_printable.py", "tests/test_floors.py")
 CODEX_TESTS = "tests/codex"
@@ -189,7 +190,7 @@ def release_notes(session: nox.Session) -> None:
     session.run("towncrier", "build", *written, "--version", *(named or [PYPROJECT["project"]["version"]]))
 
 
-@nox.session(python=PYTHONS, default=False)
+@nox.session(python=[*PYTHONS, NEXT_PYTHON], default=False)
 def tests_all(session: nox.Session) -> None:
     """All tests, nightly ones included, on every supported Python that is installed; the others are reported as skipped."""
     install(session, "test")

@@ -24,6 +24,7 @@ from claude_transport.launch.features import NEWEST_CLI, OLDEST_CLI
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 VERSION = PROJECT["version"]
+PYTHONS = [name for each in PROJECT["classifiers"] if re.fullmatch(r"3\.\d+", name := each.split(" :: ")[-1])]
 EXAMPLE = "https://example.org/owner/name"
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 WRITES = {
@@ -232,8 +233,8 @@ def test_no_workflow_puts_words_of_a_stranger_into_a_shell(path: Path) -> None:
 
 def test_the_tests_run_on_every_system_and_every_supported_python() -> None:
     matrix = loaded(ROOT / ".github/workflows/tests.yml")["jobs"]["systems"]["strategy"]["matrix"]
-    classifiers = [name.split(" :: ")[-1] for name in PROJECT["classifiers"]]
-    assert matrix["python"] == [name for name in classifiers if re.fullmatch(r"3\.\d+", name)]
+    (following,) = re.findall(r'^NEXT_PYTHON = "(.*?)"', (ROOT / "noxfile.py").read_text("utf-8"), re.MULTILINE)
+    assert matrix["python"] == [*PYTHONS, following]
     assert matrix["system"] == ["ubuntu-latest", "macos-latest", "windows-latest"]
 
 
@@ -293,10 +294,12 @@ def test_dependabot_looks_after_the_actions_and_the_packages() -> None:
 # ----------------------------------------------------------------------------------------------------------------- the policies
 
 
-def test_the_page_of_pythons_says_of_every_supported_version_what_was_run_on_it() -> None:
+def test_a_python_is_a_supported_one_when_the_page_says_what_was_run_on_it() -> None:
     page = (ROOT / "docs/reference/pythons.md").read_text("utf-8")
-    rows = set(re.findall(r"^\| (3\.\d+) \|", page, re.MULTILINE))
-    assert rows == {name for each in PROJECT["classifiers"] if re.fullmatch(r"3\.\d+", name := each.split(" :: ")[-1])}
+    rows = dict(re.findall(r"^\| (3\.\d+) \| (.*) \|$", page, re.MULTILINE))
+    assert [version for version, told in rows.items() if not told.startswith("not run")] == PYTHONS
+    assert f"supports {PYTHONS[0]} to {PYTHONS[-1]}." in page
+    assert f"[Python {PYTHONS[0]} to {PYTHONS[-1]}](docs/reference/pythons.md) are supported" in (ROOT / "README.md").read_text("utf-8")
 
 
 def test_what_is_cited_is_this_version() -> None:
