@@ -43,7 +43,8 @@ WINDOWS_TESTS = ("tests/windows", "tests/launch/test_windows_decisions.py", "tes
 # Half of the time of a test with a real CLI is waiting, and two thirds of that of any other test. More than eight workers need more memory
 # than they save time.
 E2E_WORKERS, WORKERS = (min(8, times * (os.cpu_count() or 1)) for times in (2, 3))
-WITHOUT_TESTS = ("lint", "types", "docs", "fuzz", "mutants_of_changes", "collected")
+WITHOUT_TESTS = ("lint", "types", "docs", "fuzz", "mutants_of_changes", "collected", "release_check")
+APART = {"fuzz": (), "release_check": ("--", "--rehearse")}  # these have an environment of their own
 
 
 # ------------------------------------------------------------------------------------------------ in the environment of `checks`
@@ -153,6 +154,7 @@ def nightly(session: nox.Session) -> None:
     run_pytest(session, "-m", "nightly", f"--ajv={fetched(session, 'ajv')}", *foreign_programs(session))
     run(session, "python", "tests/release/supply_chain.py")
     run(session, "python", "tests/release/installs.py")
+    session.notify("installing")
     for version in versions(session, "claude"):
         run_pytest(session, WIRE_TESTS, "-m", "e2e", "--claude-binary", fetched(session, "claude", version))
 
@@ -210,18 +212,31 @@ def lowest(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def release_check(session: nox.Session) -> None:
-    """Build sdist and wheel twice, check them, install the wheel and ask it; `-- --tag v0.1.0` also compares the version."""
+    """Build sdist and wheel twice, check them, upload them to an index on loopback, and install and ask as the README says.
+
+    `-- --tag v0.1.0` also compares the version. `-- --rehearse` makes up an address of the repository, and leaves nothing in `dist`.
+    """
     version = PYPROJECT["project"]["version"]
-    if "--tag" in session.posargs and session.posargs[-1] != f"v{version}":
-        session.error(f"the tag is {session.posargs[-1]}, and pyproject.toml has version {version}")
+    if "--tag" in session.posargs and f"v{version}" not in session.posargs:
+        session.error(f"pyproject.toml has version {version}, which is not the tag: {' '.join(session.posargs)}")
+    dist = Path("dist")
+    if "--rehearse" in session.posargs:
+        session.env["CLAUDE_TRANSPORT_REPOSITORY"] = "https://example.org/owner/name"
+        dist = Path(session.create_tmp()) / "dist"
     session.install(*nox.project.dependency_groups(PYPROJECT, "release"))
-    shutil.rmtree("dist", ignore_errors=True)
-    session.run("python", "-m", "build", "--outdir", "dist")  # the wheel is built from the sdist, so the sdist is whole
-    session.run("python", "-m", "twine", "check", "--strict", *sorted(map(str, Path("dist").iterdir())))
-    session.run("python", "tests/release/reproducible.py", "dist")
+    shutil.rmtree(dist, ignore_errors=True)
+    session.run("python", "-m", "build", "--outdir", str(dist))  # the wheel is built from the sdist, so the sdist is whole
+    session.run("python", "-m", "twine", "check", "--strict", *sorted(map(str, dist.iterdir())))
+    session.run("python", "tests/release/reproducible.py", str(dist))
     session.run("towncrier", "build", "--draft", "--version", version, silent=True)
-    session.install(f"{next(Path('dist').glob('*.whl'))}[cli]")
-    session.run("claude-transport", "ask", "--offline", "Hello", env={"PYTHONPATH": ""})
+    session.run("python", "tests/release/installing.py", "--quick", "--dist", str(dist))
+
+
+@nox.session(default=False)
+def installing(session: nox.Session) -> None:
+    """Install from an index on loopback with pip, uv, pipx and uv tool, on every supported Python that is installed; four minutes."""
+    session.install(*nox.project.dependency_groups(PYPROJECT, "installing"))
+    session.run("python", "tests/release/installing.py", *session.posargs)
 
 
 @nox.session(default=False)
@@ -328,9 +343,9 @@ def run(session: nox.Session, program: str, *arguments: str, env: Mapping[str, s
 
 def start_nox(name: str, log: Path) -> subprocess.Popen[bytes]:
     """Start a session. It writes what it says to `log`."""
-    options = ["--no-install"] if name != "fuzz" else []  # that has an environment of its own
+    options = [] if name in APART else ["--no-install"]
     with log.open("wb") as file:
-        command = [sys.executable, "-m", "nox", "-f", __file__, *options, "-s", name]
+        command = [sys.executable, "-m", "nox", "-f", __file__, *options, "-s", name, *APART.get(name, ())]
         return subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
 
 

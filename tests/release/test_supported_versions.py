@@ -7,8 +7,6 @@ import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 
-import pytest
-
 from claude_transport.codex.features import CODEX_RANGE
 from claude_transport.launch.features import NEWEST_CLI, OLDEST_CLI
 
@@ -22,7 +20,9 @@ REQUIREMENT = re.compile(r"([\w.-]+)>=([\d.]+)(?:; .*)?")
 
 def bounds(requirements: Iterable[str]) -> dict[str, str]:
     """Return the oldest version of each package. A requirement with another limit is refused."""
-    return dict(found.groups() for each in requirements if (found := REQUIREMENT.fullmatch(each)) or pytest.fail(each))
+    found = {each: REQUIREMENT.fullmatch(each) for each in requirements}
+    assert [each for each, match in found.items() if match is None] == []
+    return {match[1]: match[2] for match in found.values() if match}
 
 
 def table(heading: str) -> list[list[str]]:
