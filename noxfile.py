@@ -12,6 +12,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import tomllib
 import urllib.error
@@ -154,7 +155,8 @@ def nightly(session: nox.Session) -> None:
     run_pytest(session, "-m", "nightly", f"--ajv={fetched(session, 'ajv')}", *foreign_programs(session))
     run(session, "python", "tests/release/supply_chain.py")
     run(session, "python", "tests/release/installs.py")
-    session.notify("installing")
+    for following in ("installing", "sdist_tests"):
+        session.notify(following)
     for version in versions(session, "claude"):
         run_pytest(session, WIRE_TESTS, "-m", "e2e", "--claude-binary", fetched(session, "claude", version))
 
@@ -237,6 +239,20 @@ def installing(session: nox.Session) -> None:
     """Install from an index on loopback with pip, uv, pipx and uv tool, on every supported Python that is installed; four minutes."""
     session.install(*nox.project.dependency_groups(PYPROJECT, "installing"))
     session.run("python", "tests/release/installing.py", *session.posargs)
+
+
+@nox.session(default=False)
+def sdist_tests(session: nox.Session) -> None:
+    """Unpack the sdist in an empty folder without git, and run `nox -s tests` there; `-- tests/protocol` for some of the tests."""
+    session.install(*nox.project.dependency_groups(PYPROJECT, "release"))
+    with tempfile.TemporaryDirectory(prefix="sdist-") as folder:
+        session.run("python", "-m", "build", "--sdist", "--outdir", folder)
+        (packed,) = Path(folder).glob("*.tar.gz")
+        with tarfile.open(packed) as archive:
+            archive.extractall(folder, filter="data")
+        unpacked = Path(folder, packed.name.removesuffix(".tar.gz"), "noxfile.py")
+        command = ["-m", "nox", "-f", str(unpacked), "-s", "tests", "--", *session.posargs]
+        session.run(sys.executable, *command, env={"PYTHONPATH": ""}, external=True)
 
 
 @nox.session(default=False)

@@ -37,13 +37,22 @@ WRITES = {
 """The jobs that may change something, and what."""
 
 
-def build(what: str, to: Path, *, repository: str | None) -> Path:
-    """Build the sdist or the wheel of this checkout, and return its path."""
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder to build. An unpacked sdist has its metadata already, so it is copied without."""
+    if not (ROOT / "PKG-INFO").exists():
+        return ROOT
+    left_out = shutil.ignore_patterns("PKG-INFO", ".nox", ".venv*", ".*_cache", "__pycache__", "_build")
+    return Path(shutil.copytree(ROOT, tmp_path_factory.mktemp("source") / "copy", ignore=left_out))
+
+
+def build(what: str, to: Path, *, source: Path, repository: str | None) -> Path:
+    """Build the sdist or the wheel of a folder, and return its path."""
     env = {name: value for name, value in os.environ.items() if name != "CLAUDE_TRANSPORT_REPOSITORY"}
     if repository is not None:
         env["CLAUDE_TRANSPORT_REPOSITORY"] = repository
     code = f"import sys, hatchling.build; print(hatchling.build.build_{what}(sys.argv[1]))"
-    ran = subprocess.run([sys.executable, "-c", code, str(to)], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    ran = subprocess.run([sys.executable, "-c", code, str(to)], cwd=source, env=env, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     return to / ran.stdout.split()[-1]
 
@@ -67,8 +76,8 @@ def anchors_of(text: str) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build("wheel", tmp_path_factory.mktemp("wheel"), repository=EXAMPLE)
+def wheel(tmp_path_factory: pytest.TempPathFactory, source: Path) -> Path:
+    return build("wheel", tmp_path_factory.mktemp("wheel"), source=source, repository=EXAMPLE)
 
 
 def test_every_link_of_the_long_description_is_absolute_and_leads_to_a_file(wheel: Path) -> None:
@@ -90,8 +99,8 @@ def test_the_links_of_the_project_come_from_the_same_setting(wheel: Path) -> Non
     assert all(url.startswith(EXAMPLE) for url in urls.values())
 
 
-def test_without_an_address_no_link_is_made_up(tmp_path: Path) -> None:
-    metadata = metadata_of(build("wheel", tmp_path, repository=None))
+def test_without_an_address_no_link_is_made_up(source: Path, tmp_path: Path) -> None:
+    metadata = metadata_of(build("wheel", tmp_path, source=source, repository=None))
     text = str(metadata.get_payload())
     assert metadata.get_all("Project-URL") is None
     assert [link for link in links_of(text) if not link.startswith("https://") and link not in anchors_of(text)] == []
@@ -107,13 +116,13 @@ def test_the_page_of_an_index_needs_no_checkout(wheel: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["http://example.org/a/b", "example.org/a", "https://example.org", "https://u:p@example.org/a/b"])
-def test_an_address_that_is_no_repository_is_refused(address: str, tmp_path: Path) -> None:
+def test_an_address_that_is_no_repository_is_refused(address: str, source: Path, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="is not like https://host/owner/name"):
-        build("wheel", tmp_path, repository=address)
+        build("wheel", tmp_path, source=source, repository=address)
 
 
-def test_the_sdist_has_what_builds_and_tests_the_package(tmp_path: Path) -> None:
-    with tarfile.open(build("sdist", tmp_path, repository=EXAMPLE)) as archive:
+def test_the_sdist_has_what_builds_and_tests_the_package(source: Path, tmp_path: Path) -> None:
+    with tarfile.open(build("sdist", tmp_path, source=source, repository=EXAMPLE)) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {
         "pyproject.toml",
