@@ -38,8 +38,6 @@ CORE_TESTS = ("tests/protocol", "tests/launch", "tests/test_backoff.py", "tests/
 CODEX_TESTS = "tests/codex"
 E2E_TESTS = ("tests/e2e", "tests/launch/test_real_cli_flags.py")
 WIRE_TESTS = "tests/e2e/test_wire_check.py"
-# The extra `redis` needs a newer anyio than the rest, so it has a round of its own in `lowest`.
-REDIS_TESTS = "tests/sessions/test_redis_client.py"
 WINDOWS_TESTS = ("tests/windows", "tests/launch/test_windows_decisions.py", "tests/test_locks.py")
 # Half of the time of a test with a real CLI is waiting, and two thirds of that of any other test. More than eight workers need more memory
 # than they save time.
@@ -205,11 +203,9 @@ def tests_all(session: nox.Session) -> None:
 def lowest(session: nox.Session) -> None:
     """The tests without a real CLI, on the oldest Python and the oldest release of each dependency that pyproject.toml allows."""
     session.install("uv")
-    extras = [name for name in PYPROJECT["project"]["optional-dependencies"] if name not in {"all", "redis"}]
-    for chosen, tests in ((extras, [f"--ignore={REDIS_TESTS}"]), ([*extras, "redis"], [REDIS_TESTS])):
-        install_lowest(session, chosen)
-        arguments = ["-m", "not e2e and not nightly", "-n", str(WORKERS), "--dist", "worksteal", *tests, *session.posargs]
-        session.run("python", "-m", "pytest", *arguments, env={"PYTEST_ADDOPTS": ""})
+    install_lowest(session, [name for name in PYPROJECT["project"]["optional-dependencies"] if name != "all"])
+    arguments = ["-m", "not e2e and not nightly", "-n", str(WORKERS), "--dist", "worksteal", *session.posargs]
+    session.run("python", "-m", "pytest", *arguments, env={"PYTEST_ADDOPTS": ""})
 
 
 @nox.session(default=False)
@@ -343,7 +339,7 @@ def install_lowest(session: nox.Session, extras: list[str]) -> None:
     bounds = session.cache_dir / "lowest.txt"
     options = ["--group", "test", "--resolution", "lowest-direct", "--python-version", PYTHONS[0]]
     options += [word for extra in extras for word in ("--extra", extra)]
-    bounds.unlink(missing_ok=True)  # what is written there would bind the next round
+    bounds.unlink(missing_ok=True)  # what is written there would bind the next run
     session.run("uv", "pip", "compile", "--quiet", "pyproject.toml", *options, "--output-file", str(bounds))
     session.install("-e", ".", "-r", str(bounds))
 
