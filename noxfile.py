@@ -252,6 +252,13 @@ def sdist_tests(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def rehearsal(session: nox.Session) -> None:
+    """Run what the workflow of a release runs, in a clean clone of the last commit, with an index on loopback; see rehearsal.log."""
+    session.install(*nox.project.dependency_groups(PYPROJECT, "release"), "pyyaml")
+    session.run("python", "tests/release/rehearse.py", *session.posargs)
+
+
+@nox.session(default=False)
 def supply_chain(session: nox.Session) -> None:
     """List what an installation brings along, with its licences and its known weaknesses; `-- sbom`, `licences` or `audit` for one."""
     session.run("python", "tests/release/supply_chain.py", *session.posargs)
