@@ -247,6 +247,14 @@ def test_the_tests_run_on_every_system_and_every_supported_python() -> None:
     assert matrix["system"] == ["ubuntu-latest", "macos-latest", "windows-latest"]
 
 
+def test_every_week_the_tests_run_without_the_lock_of_the_interpreter_as_the_page_says() -> None:
+    workflow = loaded(ROOT / ".github/workflows/tests.yml")
+    job = workflow["jobs"]["free_threaded"]
+    (python,) = (step["with"]["python-version"] for step in job["steps"] if "python-version" in step.get("with", {}))
+    assert (python, job["if"], job["steps"][-1]["run"]) == ("3.14t", "github.event_name == 'schedule'", "python -m nox -s tests")
+    assert "Once a week it also runs them on the free-threaded 3.14." in (ROOT / "docs/reference/pythons.md").read_text("utf-8")
+
+
 @pytest.mark.parametrize("name", ["everything", "systems", "lowest"])
 def test_a_job_installs_what_the_tests_fail_without_where_ci_is_set(name: str) -> None:
     """`.ci/run` installs it only as root, which the user of a hosted runner is not."""
