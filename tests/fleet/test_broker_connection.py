@@ -276,6 +276,16 @@ async def test_what_a_broker_says_of_a_call_that_it_takes_later_moves_no_cursor_
     assert "\x1b" not in caplog.text
 
 
+@jumping(idle=0.05)
+async def test_a_command_that_the_broker_does_not_answer_is_cut_in_its_time() -> None:
+    async with answering({b"HELLO": greeting(b"standalone"), b"ECHO": b""}) as connection:
+        await connection.start(timeout=10)
+        began = anyio.current_time()
+        with anyio.fail_after(3600), pytest.raises(BrokerCut):
+            await connection.command("echo", "hello", timeout=7.0)
+        assert anyio.current_time() - began == pytest.approx(7.0, abs=1.0)
+
+
 async def test_each_question_of_an_operator_to_a_broker_that_is_gone_is_a_typed_error(broker: BrokerServer) -> None:
     async with FleetRegistry(broker.url) as registry:
         broker.kill()

@@ -43,6 +43,7 @@ class Listening(Transport):
         self.closing: Exception | None = None
         self.has_ended = False
         self.takes: anyio.Event | None = None
+        self.closing_takes: anyio.Event | None = None
         self.cut_at: float | None = None
         self._closed = anyio.Event()
 
@@ -70,6 +71,8 @@ class Listening(Transport):
         await anyio.lowlevel.checkpoint()
 
     async def close(self) -> None:
+        if self.closing_takes is not None:
+            await self.closing_takes.wait()
         self._closed.set()
         if self.closing is not None:
             raise self.closing
@@ -288,6 +291,19 @@ async def test_a_write_that_takes_longer_than_a_lease_goes_on_while_the_lease_is
         stand.process.takes.set()
         await anyio.wait_all_tasks_blocked()
         assert stand.process.written == [line(1)]
+
+
+async def test_input_that_is_missing_in_the_middle_ends_a_session_once(caplog: pytest.LogCaptureFixture) -> None:
+    stand = Stand()
+    stand.process.closing_takes = anyio.Event()
+    async with stand.running():
+        stand.session.hear([Entry(3, "1.c", "d", line(3))])
+        await anyio.wait_all_tasks_blocked()
+        said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        stand.process.closing_takes.set()
+    assert len(said) == 1
+    assert said[0].startswith("session S: ")
+    assert stand.process.written == []
 
 
 async def test_a_worker_that_was_replaced_is_fenced_when_the_next_one_has_trimmed_what_it_reads() -> None:

@@ -167,6 +167,19 @@ def test_a_fenced_end_is_over_with_a_typed_error() -> None:
         assert caught.value.code == code
 
 
+@pytest.mark.parametrize("last", [1, 2, 9])
+def test_a_late_gap_makes_the_writer_leave_out_nothing_that_it_has_not_said(last: int) -> None:
+    writer, lines = FleetWriter(), [b'{"n":%d}\n' % number for number in range(3)]
+    for number, line in enumerate(lines):
+        writer.put(line)
+        if number < 2:
+            assert writer.next_entries() == (number + 1, [("d", line)])
+            writer.appended(number + 1, 0, now=1.0)
+    writer.lost(last)
+    first = min(last, 2) + 1
+    assert writer.next_entries() == (first, [("d", line) for line in lines[first - 1 :]])
+
+
 def test_a_gap_makes_the_writer_say_its_window_again() -> None:
     end = ClientEnd("1.a")
     for number in range(3):

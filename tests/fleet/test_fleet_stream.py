@@ -1,0 +1,104 @@
+"""`FleetStream`, with a broker that has what a test gives it: a session that does not start, and one that no worker has any more."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import anyio
+import anyio.lowlevel
+import pytest
+from virtual_time import virtual_time
+
+from claude_transport import errors
+from claude_transport.fleet.broker import Broker, BrokerAddress
+from claude_transport.fleet.ends import ClientEnd
+from claude_transport.fleet.messages import Append, Appended, Call, Entry, Kind, Renew, Renewed, Reply, Sync, Synced, Taken
+from claude_transport.fleet.stream import TAKEOVER_SECONDS, FleetStream
+
+
+class Having(Broker):
+    """Has these entries of a worker, whose lease ends in `others_lease(now)` seconds."""
+
+    def __init__(self, entries: Sequence[tuple[Kind, bytes]], *, others_lease: Callable[[float], float] = lambda _now: 60.0) -> None:
+        super().__init__(BrokerAddress("redis://127.0.0.1:1/0"))
+        self.entries = [Entry(number, "1.w", kind, data) for number, (kind, data) in enumerate(entries, 1)]
+        self.others_lease = others_lease
+
+    async def reached(self, *, patience: float) -> None:
+        await anyio.lowlevel.checkpoint()
+
+    async def follow(self, channel: str, heard: Callable[[bytes], object]) -> None:
+        await anyio.lowlevel.checkpoint()
+
+    async def read(self, key: str, cursor: int, *, count: int = 64) -> list[Entry]:
+        await anyio.lowlevel.checkpoint()
+        return [each for each in self.entries if each.number > cursor]
+
+    async def call(self, session: str, call: Call) -> Reply:
+        await anyio.lowlevel.checkpoint()
+        match call:
+            case Append():
+                return Appended(call.first + len(call.entries) - 1, 0)
+            case Renew():
+                return Renewed(self.others_lease(anyio.current_time()))
+            case Sync():
+                return Synced("1.w", 0, 0, 0)
+            case _:
+                return Taken()
+
+
+@asynccontextmanager
+async def streaming(broker: Broker) -> AsyncIterator[FleetStream]:
+    stream = FleetStream(broker, "S", ClientEnd("1.c", window=1000), window=1000, close_timeout=0.0, patience=1.0, is_new=False)
+    try:
+        yield stream
+    finally:
+        await stream.detach()
+
+
+@pytest.mark.parametrize(
+    ("end", "kind", "said", "code"),
+    [
+        (b"{}", errors.ConnectionLost, "the session has ended", "connection.lost"),
+        (b'{"exit_code":0,"stderr_tail":"bye"}', errors.ConnectionLost, "the session has ended", "connection.lost"),
+        (b'{"exit_code":3,"stderr_tail":"no"}', errors.ProcessError, "the far process ended with exit code 3", "exec.cli.exited"),
+        (b'{"signal":9}', errors.ProcessError, "the far process ended with signal 9", "exec.cli.exited"),
+        (b'{"code":"auth","error":"no such token"}', errors.AuthenticationError, "no such token", "connect.auth_failed"),
+        (b'{"code":"options","error":"model"}', errors.ConfigurationError, "model", "config.invalid"),
+        (b'{"code":"start"}', errors.CLIConnectionError, "start", "fleet.start"),
+    ],
+)
+async def test_a_session_that_ends_before_it_has_begun_says_how(
+    end: bytes, kind: type[errors.ClaudeTransportError], said: str, code: str
+) -> None:
+    async with streaming(Having([(Kind.END, end)])) as stream:
+        with anyio.fail_after(10), pytest.raises(errors.ClaudeTransportError) as caught:
+            await stream.started()
+    assert (type(caught.value), str(caught.value.args[0]), caught.value.code) == (kind, said, code)
+
+
+OWNED = (Kind.OWNER, b"{}")
+
+
+@virtual_time
+async def test_a_client_gives_a_session_up_that_no_worker_has_for_a_minute() -> None:
+    began = anyio.current_time()
+    async with streaming(Having([OWNED], others_lease=lambda _now: -1.0)) as stream:
+        with anyio.fail_after(3600), pytest.raises(errors.ConnectionLost) as caught:
+            await stream.receive()
+    assert (str(caught.value), caught.value.code) == ("no worker has had the session for 60 s", "fleet.no_worker")
+    assert TAKEOVER_SECONDS <= anyio.current_time() - began <= TAKEOVER_SECONDS + 30
+
+
+@virtual_time
+async def test_the_minute_begins_anew_when_a_worker_had_the_session_in_between() -> None:
+    began = anyio.current_time()
+
+    def others_lease(now: float) -> float:
+        return 1.0 if 40 <= now - began <= 60 else -1.0
+
+    async with streaming(Having([OWNED], others_lease=others_lease)) as stream:
+        with anyio.fail_after(3600), pytest.raises(errors.ConnectionLost):
+            await stream.receive()
+    assert 60 + TAKEOVER_SECONDS <= anyio.current_time() - began <= 60 + TAKEOVER_SECONDS + 30
