@@ -447,7 +447,7 @@ class FleetWriter:
         self._in_flight = 0
         if last + 1 < self._first:
             raise ReplayGap(f"the broker has lost entries from {last + 1} on, and those before {self._first} are not kept any more")
-        for at in range(last + 1 - self._first, min(self._said + 1 - self._first, len(self._kept))):
+        for at in range(last + 1 - self._first, len(self._kept)):
             self._kept[at].appended_at = None
         self._said = min(self._said, last)
 
