@@ -443,6 +443,16 @@ async def test_a_close_that_is_cancelled_still_closes_and_waits_for_nobody() -> 
             assert world.live == 0
 
 
+async def test_a_close_in_haste_waits_for_nobody() -> None:
+    world = World()
+    async with pool_of(world) as pool:
+        await pool.warm_up()
+        async with pool.acquire():
+            with anyio.fail_after(10):
+                await pool.aclose(drain_timeout=math.inf, hurry=True)
+            assert world.live == 0
+
+
 async def test_closing_ends_sessions_that_are_just_being_started() -> None:
     world = World()
     world.hold()

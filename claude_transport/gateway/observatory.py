@@ -248,9 +248,9 @@ class Observatory:
             self.watch(session)
 
     def session_over(self, session: Session) -> None:
-        """Tell the observers of a session that it is over. It can be read for a while."""
+        """Tell the observers of a session that it is over, once. It can be read for a while."""
         watched = self._watched.get(session.id)
-        if watched is None or watched.log.ended:
+        if watched is None:
             return
         info = session.transport.info
         watched.log.end(exit_code=info.exit_code, signal=info.signal)
