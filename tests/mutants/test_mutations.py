@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from pathlib import Path
 
@@ -111,6 +112,23 @@ def test_a_missing_test_is_not_taken_for_one_that_noticed(
     }
     assert ran == [*commands.values()][: len(codes)]
     assert ran[-1] == commands[last]
+
+
+@pytest.mark.parametrize("seconds", [{}, {"tests/protocol/test_peek.py::test_one": 0.1}], ids=["none", "one"])
+def test_a_room_in_which_no_test_was_measured_is_left_out_and_nothing_of_it_is_alive(
+    seconds: dict[str, float], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        sys, "argv", ["run_mutants.py", "--folder", str(tmp_path), "--changed", "--sample", "1", "--jobs", "1", "--least", "100"]
+    )
+    monkeypatch.setattr(run_mutants, "changed_files", lambda: ["claude_transport/protocol/peek.py"])
+    monkeypatch.setattr(run_mutants, "copy_of", lambda folder: folder)
+    monkeypatch.setattr(run_mutants, "measure", lambda room, *_: room.seconds.update(seconds))
+    monkeypatch.setattr(run_mutants, "run_one", lambda *_, **__: None)
+    assert run_mutants.main() == len(seconds)
+    said = capsys.readouterr().out
+    assert ("protocol: left out, no test was measured in time" in said) is not bool(seconds)
+    assert ("| protocol | 1 | 0 | 0 | 1 |" in said) is bool(seconds)
 
 
 @pytest.mark.parametrize("name", ROOMS)
