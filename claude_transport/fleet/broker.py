@@ -487,7 +487,7 @@ class Broker:
                 told = [call.upto, _or_empty(call.turns), _or_empty(call.fed)]
                 return reply_of(call, await self.script(TAKE, [meta, stream], [call.side.value, call.token, *told]))
             case Sync():
-                known = [call.cursor, call.seen, call.taken, call.begun, call.over, call.stored, _or_empty(call.fed), call.heard]
+                known = [call.cursor, call.seen, call.taken, call.begun, call.over, call.stored, _or_empty(call.fed), call.heard, call.said]
                 return reply_of(call, await self.script(SYNC, [meta], [call.side.value, call.token, *known]))
             case Renew():
                 stream = self.keys.incoming(session) if call.side == Side.WORKER else self.keys.outgoing(session)

@@ -97,7 +97,8 @@ class FleetEnd:
 
         With `polls`, the connection was not lost, and the question is whether there is room again.
         """
-        return Sync(self.side, self.token, self.reader.cursor, self.reader.token, self._taken, polls=polls)
+        reader = self.reader
+        return Sync(self.side, self.token, reader.cursor, reader.token, self._taken, said=self.writer.said, polls=polls)
 
     @property
     def _taken(self) -> int:
@@ -355,7 +356,7 @@ class WorkerEnd(FleetEnd):
         What the broker has lost, the client says again for the next worker: the end of the input, and all that is not taken when this
         worker takes no more. So it counts as not read.
         """
-        over, stored = self._told
+        over, stored = self._told  # with the results that the broker has acknowledged
         heard = self._begun + (sum(map(_prompts_in, self._waiting)) if self._takes else 0)
         known = {"begun": self._turns.begun, "over": over, "stored": stored, "fed": self._fed, "heard": heard}
         call = super().sync_call(polls=polls)
@@ -474,7 +475,10 @@ class WorkerEnd(FleetEnd):
 
     def answered(self, call: Call, reply: Reply, *, asked_at: float, now: float) -> None:
         """Note the answer to `call`. Raises as `FleetEnd.answered()` does."""
+        said = self.writer.said
         super().answered(call, reply, asked_at=asked_at, now=now)
+        if self.writer.said < said:  # the results are lost, and with them that their turns are over
+            self._told = (0, 0)
         if isinstance(call, Append) and isinstance(reply, Appended):
             self._told_fed(call.fed)
             if call.turns is not None and call.stored is not None:

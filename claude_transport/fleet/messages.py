@@ -178,7 +178,8 @@ class Sync(msgspec.Struct, frozen=True, tag=True):
     """Compare both streams after a lost connection: `side` has read up to `cursor`, from a writer with the token `seen`.
 
     What was acknowledged is said again, because the broker may have lost it: `side` has taken the entries up to `taken`, and of its turns
-    `begun` have begun, `over` are over and `stored` are stored. A worker also says `fed`, as with `Take`.
+    `begun` have begun, `over` are over and `stored` are stored. A worker also says `fed`, as with `Take`. Turns are over only while the
+    broker has all that this end has `said`: the entries up to that number.
 
     When the broker has lost entries that were read, they count as taken, because nothing can bring them back under their numbers. Then
     `heard` turns have begun: all those of which the prompt was read.
@@ -196,6 +197,7 @@ class Sync(msgspec.Struct, frozen=True, tag=True):
     stored: int = 0
     fed: int | None = None
     heard: int = 0
+    said: int = 0
     polls: bool = False
 
 

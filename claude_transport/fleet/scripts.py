@@ -169,7 +169,7 @@ SYNC: Final = (
     + """
 -- KEYS: hash. ARGV: side, token, cursor, token of the other end as it was seen, number that was taken, turns that
 -- have begun, that are over, and that are stored, what the process has received or '',
--- turns of which the prompt was read
+-- turns of which the prompt was read, and the last number that this end has said
 local other, last_of, taken_of, own_last, own_taken = 'w', 'wo', 'co', 'ci', 'wi'
 if ARGV[1] == 'w' then other, last_of, taken_of, own_last, own_taken = 'c', 'ci', 'wi', 'wo', 'co' end
 local m = redis.call('HMGET', KEYS[1], ARGV[1] .. 'e', other .. 'e', other .. 'b', last_of, taken_of, own_last, own_taken)
@@ -203,8 +203,11 @@ if seen == m[2] or seen == '' then raise(taken_of, ARGV[5]) else raise(taken_of,
 if lifts then tell_fed(m[1], ARGV[9]) end
 if ARGV[1] == 'w' then
     raise('tt', ARGV[6])
-    raise('td', ARGV[7])
-    raise('ts', ARGV[8])
+    -- a turn of which the result is lost is not over: a worker that comes next has to tell it as uncertain
+    if tonumber(m[6]) >= num(ARGV[11]) then
+        raise('td', ARGV[7])
+        raise('ts', ARGV[8])
+    end
 end
 return {'OK', token, base, tonumber(m[6]), tonumber(m[7]), used(ARGV[1], m[7])}
 """

@@ -246,18 +246,10 @@ class SimulatedBroker:
         other, last_of, taken_of, own_last, own_taken = ("c", "ci", "wi", "wo", "co") if side == "w" else ("w", "wo", "co", "ci", "wi")
         if m[side + "e"] != call.token:
             return ["FENCED", m[side + "e"]]
-        token, base = m[other + "e"], m[other + "b"]
-        is_newest = lifts = seen == token
+        is_newest = seen == m[other + "e"]
         self._note_fields(name, session, f"sync {side}", call.token)
         m = session.fields
-        nonce = token.partition(".")[2]
-        if seen and nonce.startswith("lost-") and nonce == f"lost-{seen.partition('.')[2]}":
-            lifts, base = True, max(base, call.cursor)
-        elif seen and not lifts and num(seen) >= num(token):
-            token, lifts = f"{num(seen)}.lost-{nonce.removeprefix('lost-')}", True
-            m[other + "e"] = token
-            if other == "w":
-                m["wu"] = 0
+        token, base, lifts = _compared(m, other, call)
         if lifts and call.cursor > m[last_of]:
             m[last_of] = call.cursor
             if token != seen:
@@ -271,8 +263,9 @@ class SimulatedBroker:
             _tell_fed(m, call.token, call.fed)
         if side == "w":
             _raise(m, "tt", call.begun)
-            _raise(m, "td", call.over)
-            _raise(m, "ts", call.stored)
+            if m[own_last] >= call.said:
+                _raise(m, "td", call.over)
+                _raise(m, "ts", call.stored)
         return ["OK", token, base, m[own_last], m[own_taken], _used(m, side, m[own_taken])]
 
     def renew(self, name: str, call: Renew) -> list[Any]:
@@ -343,6 +336,20 @@ class SimulatedBroker:
         old = table.get(key)
         _put(table, key, value)
         self._note("", "table", "", lambda: _put(table, key, old))
+
+
+def _compared(fields: dict[str, Any], other: str, call: Sync) -> tuple[str, int, bool]:
+    """Return the token of the other end, behind which entry it began, and whether what was read of it may be written down."""
+    token, base, seen = fields[other + "e"], fields[other + "b"], call.seen
+    nonce = token.partition(".")[2]
+    if seen and nonce.startswith("lost-") and nonce == f"lost-{seen.partition('.')[2]}":
+        return token, max(base, call.cursor), True
+    if not seen or seen == token or num(seen) < num(token):
+        return token, base, seen == token
+    token = fields[other + "e"] = f"{num(seen)}.lost-{nonce.removeprefix('lost-')}"
+    if other == "w":
+        fields["wu"] = 0
+    return token, base, True
 
 
 def _raise(fields: dict[str, Any], name: str, value: int) -> None:

@@ -150,3 +150,23 @@ def test_a_reader_that_has_read_nothing_of_what_is_there_goes_back_to_its_beginn
     answer(end, end.sync_call(), Synced("2.lost-c", 1, 0, 0))
     assert (end.reader.cursor, end.sync_call().seen) == (1, "0.c")
     assert [each.number for each in end.arrived([entry(2)])] == [2]
+
+
+@pytest.mark.parametrize("lost", ["sync", "gap"])
+def test_a_result_that_the_broker_has_lost_ends_its_turn_once_it_is_said_again(lost: str) -> None:
+    end = worker()
+    end.arrived([entry(1)])
+    answer(end, end.take_call(), Taken())
+    end.fed()
+    end.say(b'{"type":"result"}\n')
+    answer(end, end.append_call(), Appended(1, 0))
+    assert (end.sync_call().said, end.sync_call().over) == (1, 1)
+    if lost == "gap":
+        end.say(b"{}\n")
+        answer(end, end.append_call(), Gap(0, 0))
+    else:
+        answer(end, end.sync_call(), Synced("1.c", 0, 0, 0))
+    assert (end.sync_call().said, end.sync_call().over) == (0, 0)
+    call = end.append_call()
+    assert call is not None
+    assert (call.first, call.turns) == (1, 1)

@@ -153,6 +153,17 @@ async def test_turns_of_which_the_broker_has_lost_the_prompt_count_as_begun(brok
         assert await session.broker.command("hget", session.keys[0], "tt") == b"1"
 
 
+async def test_a_turn_of_which_the_broker_has_lost_the_result_is_not_over(broker: BrokerServer) -> None:
+    async with scripts(broker) as session:
+        await session.begin()
+        call = Sync(WORKER, "1.w", 0, "", begun=1, over=1, stored=1, said=1)
+        assert await session.ask(call) == Synced("1.c", 0, 0, 0, 0)
+        assert await session.broker.command("hmget", session.keys[0], ["tt", "td", "ts"]) == (b"1", None, None)
+        await session.ask(Append(WORKER, "1.w", 1, [ENTRY]))
+        assert await session.ask(call) == Synced("1.c", 0, 1, 0, 0)
+        assert await session.broker.command("hmget", session.keys[0], ["tt", "td", "ts"]) == (b"1", b"1", b"1")
+
+
 async def test_what_was_taken_before_a_newer_writer_came_is_written_down_again(broker: BrokerServer) -> None:
     async with scripts(broker) as session:
         await session.begin()

@@ -190,8 +190,9 @@ class Both:
             stored=self.rng.randrange(4),
             fed=self._fed(side),
             heard=self.rng.randrange(6),
+            said=self._number(name, "wo" if side == Side.WORKER else "ci"),
         )
-        known = (call.cursor, seen, call.taken, call.begun, call.over, call.stored, _or_empty(call.fed), call.heard)
+        known = (call.cursor, seen, call.taken, call.begun, call.over, call.stored, _or_empty(call.fed), call.heard, call.said)
         return self.model.sync(name, call), self.real.script(scripts.SYNC, [self.keys.meta(name)], side.value, call.token, *known)
 
     def renew(self, name: str, side: Side) -> tuple[Any, Any]:
