@@ -6,6 +6,7 @@ The fields of a session's hash have short names, because there may be many thous
 * of the worker: `we` its token, `wn` its name, `wu` the end of its lease in milliseconds of the broker's clock
 * of the worker, too: `wb` the last number of `out` before it, `wo` the last number of `out`, `wi` how far it has taken `in`
 * of the client: `ce`, `cb`, `ci`, `co` and `cu` likewise
+* no end has a token `N.lost-X`. It replaces the token that ends with `X`, because the other end has seen a newer one, which is lost
 * `tt` turns that have begun, `td` turns that are over, `ts` those of them whose transcript is stored
 * `wf` the number of the last entry of `in` that the process has received, `@` and the token of the worker that says so. A worker of an
   older library does not say it, and then `wi` counts in its place

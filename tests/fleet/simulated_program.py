@@ -37,10 +37,6 @@ EXPECTED_ENDS = frozenset(
 """How a program, or an end of a session, may be over. Anything else, such as a `ReplayGap`, is a broken promise."""
 
 
-_TURNS = ("take w", "append w", "append c", "claim")
-"""Changes of which turns depend."""
-
-
 class Violation(AssertionError):
     """What a fleet promises did not hold."""
 
@@ -111,7 +107,7 @@ class Ledger:
         """A client has put a line, of `size` bytes. The process has received all but a window of those before it."""
         ahead = sum(line.size for line in self.lines[self._fed_to + 1 :] if line.end is end and line.entry > self._skipped)
         if ahead >= self.manner.window:
-            self.broken("window", f"{ahead} bytes were not fed, and the window is {self.manner.window}", excuses=("claim", "take w"))
+            self.broken("window", f"{ahead} bytes were not fed, and the window is {self.manner.window}")
         self.lines.append(InLine(end, is_prompt=is_prompt, size=size))
 
     def attached(self, last: int) -> None:
@@ -137,19 +133,19 @@ class Ledger:
         if hosted.number < self._fed_by:
             self.broken("two fed", f"#{hosted.number} was fed {at} after #{self._fed_by}", excuses=("claim",))
         if at <= self._fed_to:
-            self.broken("repeated", f"{at} was fed after {self._fed_to}", excuses=("take w", "claim"))
+            self.broken("repeated", f"{at} was fed after {self._fed_to}", excuses=("take w",))
         if self.lines[at].is_dropped:
-            self.broken("late", f"{at} was fed, and its client was replaced before it was there", excuses=("append c", "attach"))
+            self.broken("late", f"{at} was fed, and its client was replaced before it was there", excuses=("attach",))
         for between in range(self._fed_to + 1, at):
             if not self.lines[between].is_dropped and self.lines[between].entry > hosted.claimed.in_taken:
-                self.broken("lost input", f"{at} was fed, and {between} was not", excuses=("append c", "attach"))
+                self.broken("lost input", f"{at} was fed, and {between} was not", excuses=("append c",))
         self._fed_to, self._fed_by = max(at, self._fed_to), max(hosted.number, self._fed_by)
 
     def given_back(self, hosted: Hosted, owed: int, *, taken: int) -> None:
         """A worker has let the session go. What it took after it was told to do so, the process has received."""
         if taken > max(hosted.end.fed_number, owed):
             text = f"#{hosted.number} has taken {taken} when it was about to go, and fed {hosted.end.fed_number}"
-            self.broken("taken in vain", text, excuses=("take w",))
+            self.broken("taken in vain", text)
 
     # Output.
 
@@ -159,11 +155,7 @@ class Ledger:
         self.note(f"{owner.node} says: taken {owner.taken}, uncertain {owner.uncertain}; {len(taken)} have no outcome")
         self.check_tail(int(owner.node.partition("#")[2]))
         if owner.uncertain < len(taken):
-            self.broken(
-                "untold",
-                f"{len(taken)} turns are uncertain, and {owner.uncertain} were told",
-                excuses=_TURNS,
-            )
+            self.broken("untold", f"{len(taken)} turns are uncertain, and {owner.uncertain} were told")
         if owner.uncertain > len(taken):
             self.counts["overtold"] += owner.uncertain - len(taken)
         for line in taken:
@@ -184,28 +176,26 @@ class Ledger:
         number, got = self._got
         for host in [each for each in self.hosts if number <= each < until]:
             if (said := self._said_by(host)) > (got if host == number else 0):
-                self.broken("lost output", f"#{host} has said {said}, and {got} of #{number} arrived", excuses=("append w", "claim"))
+                self.broken("lost output", f"#{host} has said {said}, and {got} of #{number} arrived", excuses=("append w",))
 
     def got(self, line: Line) -> bool:
         """A line has arrived. Returns whether a turn is over that the program waits for."""
         number, last = self._got
         self.counts["lines out"] += 1
         if line.w < number:
-            self.broken("stale output", f"a line of #{line.w} arrived after one of #{number}", excuses=("claim",))
+            self.broken("stale output", f"a line of #{line.w} arrived after one of #{number}")
         if line.w != number:
             self.check_tail(line.w)
             last = 0
         if line.k != last + 1:
             kind = "repeated output" if line.k <= last else "lost output"
-            self.broken(kind, f"{line.k} of #{line.w} arrived after {last}", excuses=("append w", "take c", "attach", "claim"))
+            self.broken(kind, f"{line.k} of #{line.w} arrived after {last}", excuses=("append w",))
         self._got = (line.w, line.k)
         if line.type != "result":
             return False
         self.note(f"result of {line.n} from #{line.w}")
         if self.lines[line.n].outcome:
-            self.broken(
-                "two outcomes", f"a result of {line.n}, which was {self.lines[line.n].outcome}", excuses=("take w", "claim", "append w")
-            )
+            self.broken("two outcomes", f"a result of {line.n}, which was {self.lines[line.n].outcome}", excuses=("append w",))
             return False
         self.lines[line.n].outcome = "result"
         self.counts["turns"] += 1
@@ -218,11 +208,7 @@ class Ledger:
             return
         left = [line for line in self.lines if line.is_prompt and line.entry <= end.taken and not line.is_dropped and not line.outcome]
         if left:
-            self.broken(
-                "lost turn",
-                f"the process ended well, and {len(left)} turns have no outcome",
-                excuses=_TURNS,
-            )
+            self.broken("lost turn", f"the process ended well, and {len(left)} turns have no outcome")
 
     # The end, and memory.
 
