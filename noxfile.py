@@ -154,7 +154,7 @@ def nightly(session: nox.Session) -> None:
     run(session, "python", "tests/release/supply_chain.py")
     run(session, "python", "tests/release/installs.py")
     for following in ("installing", "sdist_tests"):
-        session.notify(following)
+        session.notify(following, posargs=[])
     for version in versions(session, "claude"):
         run_pytest(session, WIRE_TESTS, "-m", "e2e", "--claude-binary", fetched(session, "claude", version))
 
