@@ -182,6 +182,7 @@ def test_a_text_that_is_said_again_is_not_doubled() -> None:
 def test_prompts_that_share_a_turn_and_one_that_was_refused() -> None:
     timeline = read_timeline(tape_of("app_steer"))
     assert [event.status for event in events(timeline, "prompt")] == ["done", "folded", "dropped", "folded"]
+    assert [event.seconds is not None for event in events(timeline, "prompt") if event.status == "dropped"] == [True]
     (turn,) = timeline.summary.turns
     assert turn.prompts == 3
 

@@ -11,6 +11,7 @@ from codex_recordings import object_on
 from codex_tapes import CONVERSATIONS, tape_of, with_own_id
 
 from claude_transport import ReplayTransport
+from claude_transport.codex.tape_lines import CodexLines
 from claude_transport.errors import ProcessError
 from claude_transport.protocol.expectation import ExpectationFailed
 from claude_transport.protocol.redaction import Redactor
@@ -161,3 +162,12 @@ async def test_what_is_no_answer_to_the_host_is_played_as_it_was_recorded(line: 
     with anyio.fail_after(30):
         assert [each async for batch in replay.read_lines() for each in batch] == [line]
     await replay.close()
+
+
+def test_requests_of_one_recorded_id_are_answered_in_their_order_and_the_last_for_what_is_left() -> None:
+    lines = CodexLines()
+    for live in ("first", "second", 3):
+        lines.learn({"id": 1, "method": "thread/start"}, {"id": live, "method": "thread/start"})
+    relived = [json.loads(lines.relive(b'{"id":1,"result":{}}'))["id"] for _ in range(4)]
+    assert relived == ["first", "second", 3, 3]
+    assert json.loads(lines.relive(b'{"id":2,"result":{}}'))["id"] == 2
