@@ -492,8 +492,12 @@ class FleetWorker:
                 await wake_node(broker, ranked[0].id, about=(session,))
 
     async def _host(self, broker: Broker, hosted: HostedSession, conversation: _Conversation, claimed: Claimed, wanted: Wanted) -> None:
+        failed: Exception | None = None
         try:
             await self._prepare_and_run(broker, hosted, conversation, claimed, wanted)
+        except Exception as exc:
+            failed = exc
+            raise
         finally:
             await close_quietly(hosted.transport)
             self.metrics.bytes["in"] += hosted.bytes_in
@@ -502,7 +506,9 @@ class FleetWorker:
                 self.metrics.lost[hosted.lost_code] += 1
                 if hosted.lost_code in (MALFORMED, "fleet.gone"):
                     await self._forget(broker, hosted.id)
-            else:
+            elif isinstance(failed, BrokerCut | ClaudeTransportError):  # before its process ran: the lease ends by itself
+                self.metrics.lost[getattr(failed, "code", None) or "fleet.broker_lost"] += 1
+            elif failed is None:
                 self.metrics.ended[hosted.ended] += 1
                 if hosted.ended == "moved":
                     await self._wake_another(broker, hosted.id, wanted)

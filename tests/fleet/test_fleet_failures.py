@@ -18,7 +18,7 @@ from relay import Cut, relay_to
 
 from claude_transport import errors
 from claude_transport.fleet import FleetTransport, FleetWorker
-from claude_transport.fleet.broker import Broker, BrokerAddress
+from claude_transport.fleet.broker import Broker, BrokerAddress, BrokerCut
 
 FSYNC = ["always", "everysec", "no"]
 
@@ -102,6 +102,29 @@ async def test_a_link_to_the_broker_that_is_cut_anywhere_costs_no_line(broker: B
         async with FleetTransport(url) as transport:
             assert await talk(transport, upto=3000, disturb=nothing) == numbered(range(3000))
         assert relay.cuts >= 5
+
+
+async def test_a_worker_that_loses_the_broker_before_it_uses_a_process_takes_the_session_again(
+    broker: BrokerServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class CutOnce(Broker):
+        """Is cut when the worker writes down which conversation the process has."""
+
+        cuts = 0
+
+        async def command(self, name: str, *args: Any, **options: Any) -> Any:
+            if name == "hset" and str(args[0]).endswith(":setup") and not self.cuts:
+                self.cuts += 1
+                raise BrokerCut("the connection was lost")
+            return await super().command(name, *args, **options)
+
+    monkeypatch.setattr("claude_transport.fleet.worker.Broker", CutOnce)
+    worker = FleetWorker(broker.url, command=ECHO, lease=1)
+    async with serving(worker), FleetTransport(broker.url, start_timeout=20) as transport:
+        await transport.write("{}")
+        assert await read(transport.read_messages(), 1) == [{}]
+        assert (dict(worker.metrics.lost), dict(worker.metrics.ended)) == ({"fleet.broker_lost": 1}, {})
+        assert "claude_transport_fleet_free_capacity 7" in worker.prometheus_text()
 
 
 async def test_a_partition_between_worker_and_broker_is_over_without_a_lost_or_repeated_line(broker: BrokerServer) -> None:
