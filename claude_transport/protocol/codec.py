@@ -300,7 +300,7 @@ def _read_plain(lines: Sequence[bytes]) -> tuple[list[Message], set[type[Message
     if not _BYTES_ONLY.issuperset(map(type, lines)):
         return None
     try:
-        out = list(map(_decode, lines))
+        out: list[Message] = list(map(_decode, lines))
         kinds = set(map(type, out))
         if SystemMessage in kinds:
             out = list(map(_second_look, out, lines))
