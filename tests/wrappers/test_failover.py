@@ -643,6 +643,14 @@ async def test_a_session_that_is_lost_twice_comes_back_to_the_first_one() -> Non
     assert handed.ids == [(0, None), (1, "s"), (0, "s")]
 
 
+async def test_a_later_close_of_the_old_transport_leaves_the_new_one_open() -> None:
+    first = failover(Site("a"), Site("b"))
+    await first.connect()
+    async with await first.reconnect() as second:
+        await first.close()
+        assert (first.is_ready(), second.is_ready()) == (False, True)
+
+
 @pytest.mark.parametrize("ending", ["close", "cancel"])
 async def test_the_end_of_a_reconnect_leaves_nothing_open(ending: str) -> None:
     silent = Site("b", waits=True)

@@ -195,6 +195,22 @@ async def test_a_transport_that_was_connected_is_replaced_by_no_later_connect() 
         assert not second.was_closed
 
 
+async def test_a_transport_that_was_closed_makes_no_other_one() -> None:
+    made: list[Watched] = []
+
+    def make() -> Transport:
+        made.append(Watched())
+        return made[-1]
+
+    wrapper, *_ = retrying(Watched(errors.CLIConnectionError("no")), make_transport=make, attempts=1)
+    with pytest.raises(errors.CLIConnectionError, match="no"):
+        await wrapper.connect()
+    await wrapper.close()
+    with pytest.raises(errors.TransportClosed):
+        await wrapper.connect()
+    assert made == []
+
+
 async def test_what_make_transport_raises_is_the_error_of_its_attempt() -> None:
     def make() -> Transport:
         raise errors.SpawnError("there is no room")
@@ -624,6 +640,25 @@ async def test_a_close_while_the_next_transport_is_made_ends_the_reconnect() -> 
             await wrapper.close()
             go_on.set()
     assert not claude.is_ready()
+
+
+async def test_a_reconnect_that_fails_leaves_nothing_open() -> None:
+    made = [Watched(errors.CLIConnectionError("no")) for _ in range(3)]
+    waiting = iter(made)
+    wrapper, *_ = retrying(Watched(), make_transport=lambda: next(waiting))
+    await wrapper.connect()
+    with pytest.raises(errors.CLIConnectionError, match="no"):
+        await wrapper.reconnect()
+    assert [(each.connects, each.was_closed) for each in made] == [(1, True)] * 3
+
+
+async def test_what_is_written_to_the_old_transport_after_a_reconnect_was_certainly_not_sent() -> None:
+    wrapper, *_ = retrying(Watched(), make_transport=Watched)
+    await wrapper.connect()
+    async with await wrapper.reconnect():
+        with pytest.raises(errors.TransportClosed) as caught:
+            await wrapper.write(b'{"type":"user"}\n')
+    assert not isinstance(caught.value, errors.OutcomeUncertain)
 
 
 @pytest.mark.parametrize("made", [None, "ssh://host", MockTransport])
