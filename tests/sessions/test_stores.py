@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
+import math
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -12,6 +15,7 @@ from typing import Any
 
 import anyio
 import claude_agent_sdk
+import coredis
 import pytest
 from claude_agent_sdk.testing import run_session_store_conformance
 from redis_server import redis_server
@@ -229,6 +233,37 @@ async def test_a_summary_that_a_crash_left_behind_is_made_good_by_the_next_appen
     (summary,) = await again.list_session_summaries("project")
     assert (summary["data"]["custom_title"], summary["data"]["tag"], summary["data"]["first_prompt"]) == ("Missed", "red", "Hello")
     assert [entry["type"] for entry in await again.load(KEY) or []] == ["user", "custom-title", "tag"]
+
+
+@pytest.mark.parametrize("seconds", [1e9, math.inf])
+async def test_a_claim_for_ever_is_taken_and_holds_others_up(make_store: MakeStore, seconds: float) -> None:
+    store = make_store()
+    assert await store.claim(KEY, owner="one", seconds=seconds) == "one"
+    assert await store.claim(KEY, owner="two", seconds=60) == "one"
+    assert await store.claim(KEY, owner="one", seconds=0.0) == "one"
+
+
+async def test_a_claim_on_redis_lasts_a_day_at_most(redis_url: str) -> None:
+    store = sessions.RedisSessionStore(redis_url, prefix="a-day")
+    assert await store.claim(KEY, owner="one", seconds=1e9) == "one"
+    async with coredis.Redis.from_url(redis_url) as client:
+        lasting = [await client.pttl(key) for key in await client.keys("*a-day*:claim")]
+    assert [86_300_000 < milliseconds <= 86_400_000 for milliseconds in lasting] == [True]
+
+
+async def test_a_transcript_whose_time_cannot_be_read_is_no_empty_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = sessions.FileSessionStore(tmp_path)
+    await store.append(KEY, [{"type": "user"}])
+    real = Path.stat
+
+    def failing(path: Path, **options: Any) -> os.stat_result:
+        if path.name.endswith(".jsonl"):
+            raise OSError(errno.EIO, "the disk is broken", str(path))
+        return real(path, **options)
+
+    monkeypatch.setattr(Path, "stat", failing)
+    with pytest.raises(errors.SessionFilesError, match="the disk is broken"):
+        await store.list_sessions("project")
 
 
 async def test_files_of_a_store_can_be_read_by_their_user_only(tmp_path: Path) -> None:
