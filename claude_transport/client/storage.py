@@ -155,8 +155,8 @@ class ClaudeMailbox(Mailbox[Message]):
         run: list[Message] = []
         first = 0
         for place, message in letters:
-            if run and (place != first + len(run) or len(run) == MOST_IN_RUN):
-                self._add(first, run)
+            if run and place != first + len(run):
+                self.put(first, run)
                 run = []
             if not run:
                 first = place

@@ -82,6 +82,19 @@ class Firehose(Transport):
         return False
 
 
+async def test_reading_goes_on_for_a_reader_that_takes_what_is_there_and_never_waits() -> None:
+    transport = Firehose(6 * MB)
+    async with Query(transport, max_buffered_bytes=MB) as query:
+        messages, found = query.messages(), None
+        await query.send("go")
+        with anyio.fail_after(30):
+            while not isinstance(found, ResultMessage):
+                await soon(lambda: query.buffered_bytes > MB or transport.said_bytes > transport.total)
+                while (found := messages.take()) is not None and not isinstance(found, ResultMessage):
+                    pass
+    assert transport.said_bytes > transport.total
+
+
 async def test_reading_pauses_when_nobody_reads_and_goes_on_when_somebody_does() -> None:
     transport = Firehose(10 * MB)
     async with Query(transport, max_buffered_bytes=MB) as query:

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from claude_transport.client.storage import ClaudeMailbox
 from claude_transport.exchange.mailbox import MOST_IN_RUN, Mailbox
+from claude_transport.protocol.codec import decode_message
 
 
 class Texts(Mailbox[object]):
@@ -65,6 +67,15 @@ def test_what_waits_and_what_it_costs_is_as_in_a_list(seed: int) -> None:
     assert [message for _, message in box.peek()] == naive
     assert taken(box) == naive
     assert (box.take(), box.count()) == (None, 0)
+
+
+@pytest.mark.parametrize("places", [[3], [0, 1, 2], [0, 2, 3, 9], [5, 6, 8, 9, 10, 40], [*range(MOST_IN_RUN + 3), 2 * MOST_IN_RUN]])
+def test_messages_that_do_not_follow_each_other_keep_their_places(places: list[int]) -> None:
+    box = ClaudeMailbox()
+    letters = [(place, decode_message(b'{"type":"keep_alive","n":%d}' % place)) for place in places]
+    box.put_letters(letters)
+    assert list(box.peek()) == letters
+    assert [(box.take(), box.taken_upto) for _ in places] == [(message, place) for place, message in letters]
 
 
 def test_places_count_on_and_what_was_given_up_leaves_a_gap() -> None:
