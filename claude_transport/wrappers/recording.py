@@ -199,7 +199,7 @@ class RecordingTransport(LineWrapper):
             except BaseException as error:
                 if isinstance(error, Exception):
                     self._note_failure("write", error)
-                if recorded and self._is_unsaid(error, before):
+                if self._is_unsaid(error, before):
                     for back in range(recorded, 0, -1):
                         self._put("note", note_of_withdrawal(back=back))
                 raise

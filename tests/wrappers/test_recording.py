@@ -40,6 +40,7 @@ from claude_transport.testing import FakeClaude, Scenario, steps
 from claude_transport.testing.conformance import run_conformance
 from claude_transport.testing.conformance.media import memory, wrapped
 from claude_transport.testing.conformance.media import subprocess as children
+from claude_transport.transport import Transport
 from claude_transport.transports.mock import MockTransport
 from claude_transport.transports.replay import ReplayTransport
 from claude_transport.transports.stream import StreamTransport
@@ -298,6 +299,14 @@ class Gated(MockTransport):
         await super().write(data)
 
 
+class Plain:
+    """Six methods around a transport, and no count of its bytes."""
+
+    def __init__(self, inside: Transport) -> None:
+        self.connect, self.write, self.end_input, self.close = inside.connect, inside.write, inside.end_input, inside.close
+        self.read_messages, self.is_ready = inside.read_messages, inside.is_ready
+
+
 async def test_a_write_that_was_cancelled_before_it_began_is_not_on_the_tape(tmp_path: Path) -> None:
     transport = RecordingTransport(MockTransport([RESULT]), tmp_path / "tape.ndjson")
     async with transport:
@@ -413,6 +422,100 @@ async def test_a_write_that_may_have_gone_out_stays_on_the_tape_as_said(tmp_path
         found = kinds(Tape.read(path))
         assert found[0] == ("in", "user")
         assert not any("withdrawn" in text for _, text in found)
+
+
+async def test_a_write_that_was_cancelled_when_its_turn_came_is_not_on_the_tape(tmp_path: Path) -> None:
+    """Of a transport that counts nothing, it could not be withdrawn."""
+    claude, scope = Gated(), anyio.CancelScope()
+    transport = RecordingTransport(Plain(claude), tmp_path / "tape.ndjson")
+
+    async def user() -> None:
+        await transport.write(USER)
+        scope.cancel()
+
+    async def ask() -> None:
+        with scope:
+            await transport.write(ASK)
+
+    with anyio.fail_after(30):
+        async with transport, anyio.create_task_group() as tasks:
+            tasks.start_soon(user)
+            await claude.is_waited_for.wait()
+            tasks.start_soon(ask)
+            await anyio.wait_all_tasks_blocked()
+            claude.gate.set()
+    assert kinds(Tape.read(transport.path)) == [("in", "user"), ("note", "closed by host")]
+
+
+async def test_what_is_written_where_nothing_can_be_is_on_no_tape(tmp_path: Path) -> None:
+    unconnected = RecordingTransport(MockTransport(), tmp_path / "unconnected.ndjson")
+    with pytest.raises(NotConnected):
+        await unconnected.write(USER)
+    await unconnected.close()
+    assert not (tmp_path / "unconnected.ndjson").exists()
+    transport = RecordingTransport(MockTransport(), tmp_path / "tape.ndjson")
+    async with transport:
+        await transport.write(USER)
+        await transport.end_input()
+        with pytest.raises(InputClosed):
+            await transport.write(ASK)
+    assert [kind for kind in kinds(Tape.read(transport.path)) if kind[0] == "in"] == [("in", "user")]
+
+
+async def test_nothing_is_said_on_a_tape_after_the_close(tmp_path: Path) -> None:
+    async with RecordingTransport(MockTransport(), tmp_path / "tape.ndjson") as transport:
+        await transport.write(USER)
+    said = Path(transport.path).read_bytes()
+    for late in (lambda: transport.write(ASK), transport.end_input):
+        with pytest.raises(TransportClosed):
+            await late()
+    assert Path(transport.path).read_bytes() == said
+    assert [path.name for path in tmp_path.iterdir()] == ["tape.ndjson"]
+
+
+async def test_what_may_reach_a_peer_is_on_the_tape_whoever_has_connected_it_and_whether_it_still_lives(tmp_path: Path) -> None:
+    class Dead(MockTransport):
+        async def write(self, data: str | bytes) -> None:
+            raise TransportClosed("the peer is gone")
+
+        def is_ready(self) -> bool:
+            return False
+
+    async with RecordingTransport(Dead(), tmp_path / "dead.ndjson") as dead:
+        with pytest.raises(TransportClosed):
+            await dead.write(USER)
+        await dead.end_input()
+    assert [kinds(Tape.read(dead.path))[place] for place in (0, 2)] == [("in", "user"), ("note", "stdin closed by driver")]
+    for number, (say, kind) in enumerate(
+        [
+            (lambda transport: transport.write(USER), ("in", "user")),
+            (lambda transport: transport.end_input(), ("note", "stdin closed by driver")),
+        ]
+    ):
+        async with MockTransport() as claude:
+            elsewhere = RecordingTransport(claude, tmp_path / f"{number}.ndjson")
+            await say(elsewhere)
+            await elsewhere.close()
+        assert kinds(Tape.read(elsewhere.path))[0] == kind
+
+
+async def test_after_an_end_of_input_that_the_peer_did_not_take_lines_are_recorded_and_so_is_the_next_end(tmp_path: Path) -> None:
+    class Failing(MockTransport):
+        failures = 1
+
+        async def end_input(self) -> None:
+            if self.failures:
+                self.failures -= 1
+                raise TransportClosed("not now")
+            await super().end_input()
+
+    async with RecordingTransport(Failing(), tmp_path / "tape.ndjson") as transport:
+        with pytest.raises(TransportClosed):
+            await transport.end_input()
+        await transport.write(USER)
+        await transport.end_input()
+    found = kinds(Tape.read(transport.path))
+    assert [found[place] for place in (0, 2, 3)] == [("note", "stdin closed by driver"), ("in", "user"), ("note", "stdin closed by driver")]
 
 
 async def test_of_a_transport_that_counts_nothing_a_cancelled_write_stays_on_the_tape_as_said(tmp_path: Path) -> None:
