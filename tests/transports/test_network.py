@@ -243,6 +243,18 @@ async def test_a_bare_claude_is_not_told_what_it_would_not_understand(tcp_server
     assert claude.heard == []
 
 
+async def test_a_refusal_whose_newline_is_missing_is_no_batch_of_lines(tcp_server: Server) -> None:
+    async def refuse(stream: ByteStream) -> None:
+        await stream.receive()
+        await stream.send(b'{"type":"system","subtype":"refused","error":{"code":"auth","message":"no"}}')
+        await stream.send_eof()
+        await stream.receive()
+
+    async with tcp_server.serving(refuse) as url, NetworkTransport(url, token=TOKEN, resume=False) as transport:
+        with pytest.raises(AuthenticationError, match="no"):
+            await anext(transport.read_lines())
+
+
 @pytest.mark.parametrize(
     ("code", "retryable", "kind"),
     [("auth", False, AuthenticationError), ("options", False, ConfigurationError), ("busy", True, CLIConnectionError)],
@@ -326,6 +338,18 @@ async def test_a_token_in_the_clear_on_a_network_is_warned_of_once_and_never_nam
     assert "unencrypted" in str(warning.message)
     assert TOKEN not in str(warning.message)
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize("url", ["tls://claude.invalid:1", "wss://claude.invalid:1", "tcp://127.0.0.1:1", "unix:///nowhere/at/all"])
+async def test_a_token_that_nobody_can_read_on_the_way_is_not_warned_of(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(*_args: object, **_kwargs: object) -> None:
+        raise socket.gaierror(socket.EAI_AGAIN, "later")
+
+    monkeypatch.setattr(socket, "getaddrinfo", nowhere)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(CLIConnectionError):
+            await NetworkTransport(url, token=TOKEN, resume=False).connect()
 
 
 # ---------------------------------------------------------------------------------------------------------- no connection
@@ -529,6 +553,19 @@ async def test_a_resumable_transport_tells_the_gateway_who_we_are_what_we_want_a
     (hello,) = peer.hellos
     assert (hello.token, hello.trace) == (TOKEN, {"traceparent": "00-1-2-01"})
     assert hello.options == {"output_format": {"type": "json_schema"}, "answers": ["hooks"]}
+
+
+async def test_a_claude_behind_a_gateway_cannot_refuse_in_its_name(tcp_server: Server) -> None:
+    """A gateway has frames of its own for that. What looks like a refusal in its lines is a message of the program."""
+    peer, said = LinkPeer(), {"type": "system", "subtype": "refused", "error": {"code": "auth", "message": "no"}}
+    async with tcp_server.serving(peer.serve) as url, NetworkTransport(url) as transport:
+        await transport.write('{"type":"question"}')
+        await peer.receive_line()
+        await peer.send(json.dumps(said).encode() + b"\n")
+        assert await anext(aiter(transport.read_messages())) == said
+        await transport.end_input()
+        await peer.finish()
+        assert await read_all(transport) == []
 
 
 async def test_reconnecting_tells_the_gateway_the_same_again(tcp_server: Server) -> None:
