@@ -246,12 +246,12 @@ async def test_a_bare_claude_is_not_told_what_it_would_not_understand(tcp_server
 async def test_a_refusal_whose_newline_is_missing_is_no_batch_of_lines(tcp_server: Server) -> None:
     async def refuse(stream: ByteStream) -> None:
         await stream.receive()
-        await stream.send(b'{"type":"system","subtype":"refused","error":{"code":"auth","message":"no"}}')
+        await stream.send(b'{"type":"system","subtype":"refused","error":{"code":"auth"}}')
         await stream.send_eof()
         await stream.receive()
 
     async with tcp_server.serving(refuse) as url, NetworkTransport(url, token=TOKEN, resume=False) as transport:
-        with pytest.raises(AuthenticationError, match="no"):
+        with pytest.raises(AuthenticationError, match=f"{url}: auth"):
             await anext(transport.read_lines())
 
 
@@ -338,6 +338,13 @@ async def test_a_token_in_the_clear_on_a_network_is_warned_of_once_and_never_nam
     assert "unencrypted" in str(warning.message)
     assert TOKEN not in str(warning.message)
     assert caplog.text == ""
+
+
+def test_options_that_no_line_can_hold_are_named_and_no_others() -> None:
+    with pytest.raises(ConfigurationError, match=r"options must be names and JSON values.*bad") as caught:
+        NetworkTransport("tcp://127.0.0.1:1", options={"good": 1, "bad": object(), "also_bad": {1j}})
+    assert "also_bad, bad" in str(caught.value)
+    assert "good" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["tls://claude.invalid:1", "wss://claude.invalid:1", "tcp://127.0.0.1:1", "unix:///nowhere/at/all"])
