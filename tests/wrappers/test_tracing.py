@@ -14,6 +14,7 @@ from opentelemetry import trace
 from opentelemetry.context import get_current
 from span_recorder import MeterRecorder, RecordedSpan, SpanRecorder
 
+from claude_transport.agents.registry import find_agent
 from claude_transport.client.query import Query
 from claude_transport.errors import ConfigurationError, ConnectionLost, TransportClosed
 from claude_transport.protocol.codec import decode_message
@@ -57,7 +58,8 @@ def entries(name: str) -> Iterator[tuple[str, bytes]]:
 
 
 def spans_of(name: str) -> SpanRecorder:
-    """The spans of a recorded session."""
+    """The spans of a recorded session. A `TracingTransport` has loaded the agent, whose provider they name."""
+    find_agent("claude-code")
     recorder = SpanRecorder()
     spans = SessionSpans(recorder)
     for way, line in entries(name):
