@@ -9,15 +9,18 @@ from pathlib import Path
 
 import anyio
 import pytest
+from anyio.abc import ByteStream, ByteStreamConnectable
 from children import CAT, SILENT, alive, open_files, pid_of, read_all, until
 
 import claude_transport as ct
 from claude_transport.codex import CodexOptions
 from claude_transport.sessions import InMemorySessionStore
 from claude_transport.streams import process, reaping
+from claude_transport.streams.at_once import SendsAtOnce
 from claude_transport.streams.process import ProcessStream
 from claude_transport.streams.sweeping import Sweeper
 from claude_transport.transport import Client, SessionTerms
+from claude_transport.transports.stream import StreamTransport
 from tests.small_peer import small_peer
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="starting a process on Windows waits")
@@ -200,3 +203,70 @@ async def test_a_query_that_is_given_up_in_the_middle_of_its_start_starts_no_pro
     with pytest.raises(ct.TransportClosed), anyio.fail_after(30):
         await query.start()
     assert transport.info.pid is None
+
+
+class Eager(SendsAtOnce):
+    """A stream that takes everything at once, but for `send()`, which waits for `gate`. It notes what it was given."""
+
+    def __init__(self) -> None:
+        self.gate, self.is_sending, self.is_over = anyio.Event(), anyio.Event(), anyio.Event()
+        self.taken: list[bytes] = []
+
+    async def send(self, item: bytes) -> None:
+        self.is_sending.set()
+        await self.gate.wait()
+        self.taken.append(bytes(item))
+
+    def send_whole_now(self, item: bytes) -> bool:
+        self.taken.append(bytes(item))
+        return True
+
+    def send_eof_now(self) -> None:
+        self.taken.append(b"")
+
+    async def send_eof(self) -> None:
+        self.taken.append(b"")
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        await self.is_over.wait()
+        raise anyio.EndOfStream
+
+    async def aclose(self) -> None:
+        pass
+
+
+class ConnectsTo(ByteStreamConnectable):
+    """Opens one stream that is there."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self.stream = stream
+
+    async def connect(self) -> ByteStream:
+        return self.stream
+
+
+async def test_nothing_overtakes_a_line_that_is_being_written() -> None:
+    stream = Eager()
+    async with StreamTransport(ConnectsTo(stream)) as transport, anyio.create_task_group() as tasks:
+        assert transport.write_now(b"1\n")
+        tasks.start_soon(transport.write, b"2\n")
+        await stream.is_sending.wait()
+        assert not transport.write_now(b"3\n")
+        assert not transport.end_input_now()
+        stream.gate.set()
+        await anyio.wait_all_tasks_blocked()
+        assert transport.end_input_now()
+        assert not transport.end_input_now()
+        assert not transport.write_now(b"4\n")
+        await transport.end_input()
+    assert not transport.end_input_now()
+    assert stream.taken == [b"1\n", b"2\n", b""]
+
+
+async def test_nothing_is_written_at_once_to_a_peer_whose_output_has_ended() -> None:
+    stream = Eager()
+    async with StreamTransport(ConnectsTo(stream)) as transport:
+        stream.is_over.set()
+        assert await read_all(transport) == []
+        assert not transport.write_now(b"1\n")
+    assert stream.taken == []

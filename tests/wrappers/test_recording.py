@@ -299,7 +299,7 @@ class Gated(MockTransport):
         await super().write(data)
 
 
-class Plain:
+class SixAround:
     """Six methods around a transport, and no count of its bytes."""
 
     def __init__(self, inside: Transport) -> None:
@@ -427,7 +427,7 @@ async def test_a_write_that_may_have_gone_out_stays_on_the_tape_as_said(tmp_path
 async def test_a_write_that_was_cancelled_when_its_turn_came_is_not_on_the_tape(tmp_path: Path) -> None:
     """Of a transport that counts nothing, it could not be withdrawn."""
     claude, scope = Gated(), anyio.CancelScope()
-    transport = RecordingTransport(Plain(claude), tmp_path / "tape.ndjson")
+    transport = RecordingTransport(SixAround(claude), tmp_path / "tape.ndjson")
 
     async def user() -> None:
         await transport.write(USER)
