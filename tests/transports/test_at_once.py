@@ -211,10 +211,13 @@ class Eager(SendsAtOnce):
     def __init__(self) -> None:
         self.gate, self.is_sending, self.is_over = anyio.Event(), anyio.Event(), anyio.Event()
         self.taken: list[bytes] = []
+        self.error: Exception | None = None
 
     async def send(self, item: bytes) -> None:
         self.is_sending.set()
         await self.gate.wait()
+        if self.error is not None:
+            raise self.error
         self.taken.append(bytes(item))
 
     def send_whole_now(self, item: bytes) -> bool:
@@ -270,3 +273,28 @@ async def test_nothing_is_written_at_once_to_a_peer_whose_output_has_ended() -> 
         assert await read_all(transport) == []
         assert not transport.write_now(b"1\n")
     assert stream.taken == []
+
+
+@pytest.mark.parametrize("how", ["a line was cut", "a write failed", "it was closed"])
+async def test_nothing_is_done_at_once_on_a_connection_that_is_of_no_use(how: str) -> None:
+    stream = Eager()
+    transport = StreamTransport(ConnectsTo(stream))
+    assert not transport.end_input_now()
+    await transport.connect()
+    if how == "a line was cut":
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(transport.write, b"1\n")
+            await stream.is_sending.wait()
+            tasks.cancel_scope.cancel()
+    elif how == "a write failed":
+        stream.error = anyio.BrokenResourceError()
+        stream.gate.set()
+        with pytest.raises(ct.TransportClosed):
+            await transport.write(b"1\n")
+    else:
+        await transport.close()
+        stream.taken.clear()
+        assert not transport.end_input_now()
+    assert not transport.write_now(b"2\n")
+    assert stream.taken == []
+    await transport.close()
