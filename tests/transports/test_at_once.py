@@ -228,6 +228,7 @@ class Eager(SendsAtOnce):
         self.taken.append(b"")
 
     async def send_eof(self) -> None:
+        await self.gate.wait()
         self.taken.append(b"")
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
@@ -272,7 +273,47 @@ async def test_nothing_is_written_at_once_to_a_peer_whose_output_has_ended() -> 
         stream.is_over.set()
         assert await read_all(transport) == []
         assert not transport.write_now(b"1\n")
-    assert stream.taken == []
+        stream.gate.set()
+        await transport.write(b"2\n")  # it may still read
+    assert stream.taken[0] == b"2\n"
+
+
+async def test_an_end_of_input_that_was_cancelled_has_ended_nothing() -> None:
+    stream = Eager()
+    async with StreamTransport(ConnectsTo(stream)) as transport:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(transport.end_input)
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+        stream.gate.set()
+        await transport.write(b"1\n")
+        for _ in range(2):
+            await transport.end_input()
+        assert stream.taken == [b"1\n", b""]
+
+
+async def test_a_line_whose_turn_comes_after_the_close_is_not_written() -> None:
+    stream, refused = Eager(), list[ct.TransportClosed]()
+    transport = StreamTransport(ConnectsTo(stream))
+    await transport.connect()
+
+    async def write(line: bytes) -> None:
+        try:
+            await transport.write(line)
+        except ct.TransportClosed as error:
+            refused.append(error)
+
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(write, b"1\n")
+            await stream.is_sending.wait()
+            tasks.start_soon(write, b"2\n")
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(transport.close)
+            await anyio.wait_all_tasks_blocked()
+            stream.gate.set()
+    assert len(refused) == 1
+    assert b"2\n" not in stream.taken
 
 
 @pytest.mark.parametrize("how", ["a line was cut", "a write failed", "it was closed"])
