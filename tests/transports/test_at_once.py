@@ -233,7 +233,7 @@ class Eager(SendsAtOnce):
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
         await self.is_over.wait()
-        raise anyio.EndOfStream
+        raise self.error or anyio.EndOfStream
 
     async def aclose(self) -> None:
         pass
@@ -276,6 +276,18 @@ async def test_nothing_is_written_at_once_to_a_peer_whose_output_has_ended() -> 
         stream.gate.set()
         await transport.write(b"2\n")  # it may still read
     assert stream.taken[0] == b"2\n"
+
+
+async def test_a_reader_that_was_told_why_the_output_ended_is_told_nothing_after_the_close() -> None:
+    stream = Eager()
+    stream.error = anyio.BrokenResourceError()
+    stream.is_over.set()
+    async with StreamTransport(ConnectsTo(stream)) as transport:
+        lines = transport.read_lines()
+        for _ in range(2):
+            with pytest.raises(ct.ConnectionLost):
+                await anext(lines)
+    assert [batch async for batch in lines] == []
 
 
 async def test_an_end_of_input_that_was_cancelled_has_ended_nothing() -> None:

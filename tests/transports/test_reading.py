@@ -113,9 +113,10 @@ async def test_a_line_of_twenty_megabytes_is_read_by_default() -> None:
     ids=["plain", "carriage return", "lone surrogate", "NaN", "not UTF-8", "blanks"],
 )
 async def test_read_final_line_without_newline(tail: bytes) -> None:
-    messages, error = await outcome_of(ct.SubprocessTransport(command=printing(b'{"a":1}\n' + tail)))
+    transport = ct.SubprocessTransport(command=printing(b'{"a":1}\n' + tail))
+    messages, error = await outcome_of(transport)
     assert error is None
-    assert len(messages) == 2
+    assert len(messages) == transport.info.lines_read == 2
 
 
 @pytest.mark.parametrize("tail", [b'{"b":', b"{", b'{"b":"\xe2\x80'], ids=["middle", "brace", "middle of a character"])
@@ -189,8 +190,10 @@ async def test_read_resumable_in_either_view() -> None:
             async for message in transport.read_messages():
                 if message["n"] == 3:
                     break
-            lines = await anext(aiter(transport.read_lines()))
-            assert [json.loads(line)["n"] for line in lines] == [4, 5, 6, 7, 8, 9]
+            batches = aiter(transport.read_lines())
+            assert [json.loads(line)["n"] for line in await anext(batches)] == [4, 5, 6, 7, 8, 9]
+            with pytest.raises(StopAsyncIteration):
+                await anext(batches)
 
 
 Reader = Callable[[], Coroutine[Any, Any, None]]

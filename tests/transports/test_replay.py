@@ -490,6 +490,17 @@ async def test_a_strict_tape_misses_the_hooks_that_it_calls_at_once() -> None:
     assert replay.failure is None
 
 
+async def test_lines_go_on_where_messages_were_left() -> None:
+    recorded = [line(type="assistant", n=number) for number in range(5)]
+    async with ReplayTransport(tape(*(("out", each) for each in recorded), ("note", OUTPUT_ENDED))) as claude:
+        with anyio.fail_after(30):
+            assert (await anext(claude.read_messages()))["n"] == 0
+            lines = claude.read_lines()
+            assert await anext(lines) == recorded[1:]
+            with pytest.raises(StopAsyncIteration):
+                await anext(lines)
+
+
 async def test_the_lines_of_a_long_tape_come_in_batches_of_a_bounded_size() -> None:
     recorded = [line(type="assistant", n=number) for number in range(1000)]
     batches: list[Sequence[bytes]] = []

@@ -25,7 +25,7 @@ from claude_transport.transports.mock import MockTransport
 from claude_transport.transports.subprocess import SubprocessTransport
 from claude_transport.wrappers import FaultyTransport, LoggingTransport, ObservingWrapper, peek
 from claude_transport.wrappers.base import LineWrapper
-from claude_transport.wrappers.own_lines import OwnLines
+from claude_transport.wrappers.own_lines import MOST_WAITING_BYTES, OwnLines
 
 LINE = b'{"type":"a"}'
 MORE = b'{"type":"b"}'
@@ -619,7 +619,7 @@ async def test_lines_before_the_connection_are_lost_and_those_after_it_are_not(c
 
     peer = Strict()
     wrapper = LineWrapper(peer)
-    wrapper.send_later(LINE)
+    wrapper.send_later(b'{"long":"%s"}' % (b"x" * (MOST_WAITING_BYTES - 20)))
     await anyio.wait_all_tasks_blocked()
     assert "1 lines of a wrapper could not be sent (usage.not_connected)" in caplog.text
     async with wrapper:
