@@ -409,6 +409,29 @@ async def test_a_line_that_could_not_be_sent_is_told_by_the_next_one(caplog: pyt
         with pytest.raises(TransportClosed, match="gone") as caught:
             wrapper.send_later(LINE)
         assert caught.value.exit_code == 3
+    with pytest.raises(TransportClosed, match="gone"):
+        wrapper.send_later(LINE)  # the close is not the reason
+
+
+async def test_a_close_waits_for_the_end_of_the_write_that_it_cancels() -> None:
+    ended: list[bool] = []
+
+    async def tidy_up(_frame: Any) -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                for _ in range(10):
+                    await anyio.lowlevel.checkpoint()
+            ended.append(True)
+
+    peer = Peer()
+    peer.on_write = tidy_up
+    with anyio.fail_after(30):
+        async with LineWrapper(peer) as wrapper:
+            wrapper.send_later(LINE)
+            await settled()
+    assert ended == [True]
 
 
 async def test_a_close_drops_what_the_peer_does_not_take() -> None:
