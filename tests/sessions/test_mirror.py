@@ -153,6 +153,24 @@ async def test_memory_is_bounded_and_what_does_not_fit_is_reported() -> None:
     assert mirror.lost == 5
 
 
+async def test_a_mirror_that_has_caught_up_has_all_its_room_again_and_tells_the_next_loss() -> None:
+    store = Failing()
+    mirror = Mirror(store, most_waiting_bytes=3 * len(frame("1")))
+    mirror.start()
+    for first in (1, 5):
+        store.gate, store.reached = anyio.Event(), anyio.Event()
+        mirror.take([frame(str(first))])
+        with anyio.fail_after(30):
+            await store.reached.wait()
+        reports = [line for number in range(first + 1, first + 5) for line in mirror.take([frame(str(number % 10))])]
+        assert len(losses(reports)) == 1
+        store.gate.set()
+        while mirror.is_behind:
+            await anyio.lowlevel.checkpoint()
+    await mirror.close()
+    assert (await uuids(store), mirror.lost) == (["1", "2", "3", "5", "6", "7"], 4)
+
+
 async def test_a_store_that_never_answers_does_not_hold_up_the_end() -> None:
     store = Failing(gate=anyio.Event())
     mirror = Mirror(store, last_calls=0.1)

@@ -19,6 +19,7 @@ from claude_transport.client.query import Query
 from claude_transport.errors import ConfigurationError, ConnectionLost, TransportClosed
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.messages import ResultMessage, UserMessage
+from claude_transport.protocol.redaction import Redactor
 from claude_transport.testing.conformance import run_conformance
 from claude_transport.testing.conformance.media import memory, wrapped
 from claude_transport.transports.mock import MockTransport
@@ -37,8 +38,8 @@ RESULT = {"type": "result", "subtype": "success", "is_error": False, "result": "
 FAILED = {"type": "result", "subtype": "success", "is_error": True, "api_error_status": 529, "result": SENTINEL}
 
 
-def said(*blocks: dict[str, Any], parent: str | None = None) -> dict[str, Any]:
-    return {"type": "assistant", "parent_tool_use_id": parent, "message": {"id": "m", "model": "claude-x", "content": list(blocks)}}
+def said(*blocks: dict[str, Any], parent: str | None = None, model: str = "claude-x") -> dict[str, Any]:
+    return {"type": "assistant", "parent_tool_use_id": parent, "message": {"id": "m", "model": model, "content": list(blocks)}}
 
 
 def call(call_id: str, name: str = "Bash") -> dict[str, Any]:
@@ -253,7 +254,7 @@ def test_of_the_calls_that_have_returned_the_last_thousand_are_remembered() -> N
 # ------------------------------------------------------------------------------------------------------------------ endings
 
 
-async def test_a_turn_that_was_cut_off_is_lost() -> None:
+async def test_a_turn_that_was_cut_off_is_lost(caplog: pytest.LogCaptureFixture) -> None:
     recorder = SpanRecorder()
     inside = FaultyTransport(MockTransport([said(call("t1")), RESULT]), [Cut(after_lines=1)])
     async with TracingTransport(inside, tracer_provider=recorder) as transport:
@@ -265,6 +266,20 @@ async def test_a_turn_that_was_cut_off_is_lost() -> None:
     assert turn.attributes["claude_transport.turn.state"] == "lost"
     assert turn.attributes["error.type"] == tool.attributes["error.type"] == "connection.lost"
     assert (turn.ends, tool.ends) == (1, 1)
+    assert (turn.failed, tool.failed) == (True, True)
+    assert caplog.records == []  # of the close, which ends nothing again
+
+
+async def test_a_redactor_of_the_program_is_the_one_that_content_goes_through() -> None:
+    recorder = await trace_of(said(call("t1")), answer("t1"), RESULT, content=True, redactor=Redactor(secrets=[SENTINEL]))
+    told = json.dumps([span.attributes for span in recorder.spans])
+    assert SENTINEL not in told
+    assert "[secret]" in told
+
+
+async def test_what_the_cli_says_itself_names_no_model_of_the_answer() -> None:
+    (turn,) = (await trace_of(said(), said(model="<synthetic>"), RESULT)).turns
+    assert turn.attributes["gen_ai.response.model"] == "claude-x"
 
 
 async def test_a_turn_that_nobody_waited_for_ends_with_the_session() -> None:
