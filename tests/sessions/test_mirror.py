@@ -171,6 +171,32 @@ async def test_a_mirror_that_has_caught_up_has_all_its_room_again_and_tells_the_
     assert (await uuids(store), mirror.lost) == (["1", "2", "3", "5", "6", "7"], 4)
 
 
+@pytest.mark.parametrize("answers", [True, False])
+async def test_whoever_waits_for_a_mirror_waits_until_all_is_stored_or_the_end(answers: bool) -> None:
+    store = Failing(gate=anyio.Event())
+    mirror = Mirror(store, last_calls=0.1)
+    mirror.start()
+    mirror.take([frame("1")])
+    caught_up = anyio.Event()
+
+    async def catch_up() -> None:
+        await mirror.catch_up()
+        caught_up.set()
+
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            await store.reached.wait()
+            tasks.start_soon(catch_up)
+            await anyio.wait_all_tasks_blocked()
+            assert (mirror.is_behind, caught_up.is_set()) == (True, False)
+            assert store.gate is not None
+            if answers:
+                store.gate.set()
+                await caught_up.wait()
+            await mirror.close()
+    assert (await uuids(store), mirror.lost) == ((["1"], 0) if answers else ([], 1))
+
+
 async def test_a_store_that_never_answers_does_not_hold_up_the_end() -> None:
     store = Failing(gate=anyio.Event())
     mirror = Mirror(store, last_calls=0.1)

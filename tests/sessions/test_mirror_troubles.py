@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -179,6 +180,25 @@ async def test_a_host_whose_hold_has_ended_asks_again_before_it_stores() -> None
     assert await uuids(store) == []
     assert mirror.lost == 1
     assert any("another host" in report for report in losses(reports))
+
+
+@virtual_time
+async def test_a_host_whose_session_another_one_has_taken_stores_no_more_and_is_told_so() -> None:
+    store = Claims()
+    store.gate.set()
+    mirror = Mirror(store, retry=AT_ONCE, projects=KNOWN)
+    await mirror.claim(KEY)
+    mirror.start()
+    await anyio.sleep(CLAIM_SECONDS + 1)
+    assert mirror.take([]) == []  # it was renewed
+    store.held = ("another", math.inf)
+    await anyio.sleep(CLAIM_SECONDS / 3 + 1)
+    told = losses(mirror.take([frame("1")]))
+    assert [report for report in told if "another host has taken this session" in report]
+    store.held = ("", 0.0)  # what it has stored meanwhile is not here, so the session is not taken back
+    await mirror.drain()
+    await mirror.close()
+    assert (await uuids(store), mirror.lost, store.held[0]) == ([], 1, "")
 
 
 async def test_frames_that_come_after_the_end_are_counted_and_not_kept() -> None:
