@@ -171,6 +171,21 @@ async def test_a_mirror_that_has_caught_up_has_all_its_room_again_and_tells_the_
     assert (await uuids(store), mirror.lost) == (["1", "2", "3", "5", "6", "7"], 4)
 
 
+async def test_the_beginning_of_a_transcript_is_sent_once(tmp_path: Path) -> None:
+    path = tmp_path / "projects" / "-work" / f"{SID}.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(json.dumps({"type": "user", "uuid": uuid}) + "\n" for uuid in "abcd"))
+    store = Failing()
+    mirror = Mirror(store)
+    mirror.start()
+    for uuid in "cd":
+        mirror.take([frame(uuid, path=str(path))])
+        with anyio.fail_after(30):
+            await mirror.catch_up()
+    await mirror.close()
+    assert (await uuids(store), store.sizes) == (["a", "b", "c", "d"], [2, 1, 1])
+
+
 @pytest.mark.parametrize("answers", [True, False])
 async def test_whoever_waits_for_a_mirror_waits_until_all_is_stored_or_the_end(answers: bool) -> None:
     store = Failing(gate=anyio.Event())
