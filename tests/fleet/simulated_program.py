@@ -118,6 +118,10 @@ class Ledger:
                     self.broken("lost input", f"the entry {line.entry} was acknowledged", excuses=("append c",))
                 line.is_dropped = True
 
+    def missed(self) -> None:
+        """A client has come behind a position that another worker has now: with a bookmark, it would get a `ReplayGap`."""
+        self._lost.setdefault("", set()).add("position")
+
     def skipped(self, taken: int) -> None:
         """The broker has granted a claim: the process of that worker gets what is behind the entry `taken`."""
         self._skipped = max(self._skipped, taken)
@@ -155,7 +159,8 @@ class Ledger:
         self.note(f"{owner.node} says: taken {owner.taken}, uncertain {owner.uncertain}; {len(taken)} have no outcome")
         self.check_tail(int(owner.node.partition("#")[2]))
         if owner.uncertain < len(taken):
-            self.broken("untold", f"{len(taken)} turns are uncertain, and {owner.uncertain} were told")
+            text = f"{len(taken)} turns are uncertain, and {owner.uncertain} were told"
+            self.broken("untold", text, excuses=("claim", "position"))
         if owner.uncertain > len(taken):
             self.counts["overtold"] += owner.uncertain - len(taken)
         for line in taken:
@@ -208,7 +213,8 @@ class Ledger:
             return
         left = [line for line in self.lines if line.is_prompt and line.entry <= end.taken and not line.is_dropped and not line.outcome]
         if left:
-            self.broken("lost turn", f"the process ended well, and {len(left)} turns have no outcome")
+            text = f"the process ended well, and {len(left)} turns have no outcome"
+            self.broken("lost turn", text, excuses=("claim", "position"))
 
     # The end, and memory.
 
@@ -318,6 +324,7 @@ class Program:
         self.over: str | None = None
         self.driver: ClientDriver | None = None
         self.position = 0
+        self._said_by = ""  # the worker that has said the entry there
         self._wanted = wanted
         self._prompts = rng.randrange(1, 12)
         self._ahead = 4 if manner.slow else rng.choice((1, 1, 2, 4))
@@ -427,6 +434,9 @@ class Program:
             again()
             return
         self.ledger.note(f"a client comes as {token}, behind {self.position}")
+        worker, base = answer[6], answer[8]
+        if self._said_by not in ("", worker) and self.position > base:
+            self.ledger.missed()
         self.ledger.attached(last)
         self._open = sum(line.is_prompt and not line.is_dropped and not line.outcome for line in self.ledger.lines)
         self._left = False
@@ -469,6 +479,7 @@ class Program:
         if driver is not self.driver:
             return
         self.position = driver.end.consumed_number
+        self._said_by = driver.end.reader.writer_of(self.position) or self._said_by
         match arrival.kind:
             case Kind.DATA:
                 for data in arrival.data.splitlines():

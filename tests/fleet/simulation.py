@@ -331,7 +331,7 @@ class Simulation:
             held = {hosted.session for worker in self.workers for hosted in worker.hosted.values()}
             for name in held | {each.name for each in self.programs if each.over is None}:
                 text = f"{WITHIN:g} s after the last fault {name} goes on" + (", and a worker has it" if name in held else "")
-                self.ledgers[name].broken("no end", text, excuses=("append w",))
+                self.ledgers[name].broken("no end", text, excuses=("claim", "position"))
         return Outcome(0, 0, self.counts, world.steps, world.now)
 
     def _all_over(self) -> bool:
