@@ -195,6 +195,11 @@ def test_bare_stays_when_a_credential_works_under_it(environment: dict[str, str]
     assert notes == ()
 
 
+def test_bare_is_dropped_when_the_settings_empty_the_key_of_the_environment() -> None:
+    options = ClaudeOptions(bare=True, settings={"env": {"ANTHROPIC_API_KEY": ""}})
+    assert effective_values(options, environment={"ANTHROPIC_API_KEY": "x"})[0]["bare"] is False
+
+
 def test_bare_stays_when_the_settings_that_may_hold_a_helper_are_on_another_machine() -> None:
     values, _ = effective_values(ClaudeOptions(bare=True, settings="/there/settings.json"), environment={}, remote=True)
     assert values["bare"] is True

@@ -136,6 +136,7 @@ def test_a_subscription_is_not_outbid_by_an_inherited_key(name: str) -> None:
     inherited = {name: SECRET, "CLAUDE_CODE_OAUTH_TOKEN": "t"}
     assert build(inherited) == inherited
     assert build(inherited, billing="subscription") == {"CLAUDE_CODE_OAUTH_TOKEN": "t"}
+    assert build({name: ""}, billing="subscription") == {}, "an empty one is removed, too"
 
 
 @pytest.mark.parametrize("name", OTHER_PAYERS)

@@ -156,6 +156,28 @@ def test_what_cannot_be_written_is_refused_by_name(options: dict[str, Any], name
     assert caught.value.option == named
 
 
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"settings": {"when": object()}}, "settings"),
+        ({"mcp_servers": {"a": {"command": object()}}}, "mcp_servers"),
+        ({"system_prompt": "\ud83d"}, "system_prompt"),
+        ({"append_system_prompt": "\ud83d"}, "append_system_prompt"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_by_name_also_for_another_machine(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        fields(**options)
+    assert caught.value.option == named
+
+
+def test_servers_that_go_by_initialize_are_refused_when_they_cannot_be_written() -> None:
+    options = ClaudeOptions(mcp_servers={"a": {"command": object()}}, mcp_servers_delivery="initialize")
+    with pytest.raises(ConfigurationError) as caught:
+        build_payloads(options, delivery="files", permissions={})
+    assert caught.value.option == "mcp_servers"
+
+
 def test_dates_and_other_plain_values_are_written() -> None:
     assert files(settings={"since": dt.date(2026, 1, 2), "paths": ("a", "b")}) == {
         "--settings": {"since": "2026-01-02", "paths": ["a", "b"]}

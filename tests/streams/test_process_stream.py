@@ -12,6 +12,7 @@ import pytest
 
 from claude_transport.errors import ProcessError
 from claude_transport.streams.address import StreamAttribute
+from claude_transport.streams.guard import MARK_VARIABLE, SPARED_VARIABLE
 from claude_transport.streams.process import ProcessConnectable, ProcessStream
 from claude_transport.streams.schedule import CloseSchedule
 
@@ -96,6 +97,14 @@ async def test_the_facts_are_typed_attributes() -> None:
     assert stream.extra(StreamAttribute.signal) is None
     assert not stream.extra(StreamAttribute.killed)
     assert stream.extra(StreamAttribute.ended)
+
+
+async def test_the_child_of_a_host_that_is_spared_is_not_spared_itself() -> None:
+    """What the child starts is found by its mark, and must be killed with it."""
+    code = f'printf "%s %s" "${{{MARK_VARIABLE}:+marked}}" "${{{SPARED_VARIABLE}:-not spared}}"'
+    async with await started(code, env={"PATH": os.defpath, SPARED_VARIABLE: "keeper"}) as stream:
+        with anyio.fail_after(30):
+            assert await stream.receive() == b"marked not spared"
 
 
 async def test_the_child_leads_a_session_of_its_own() -> None:
