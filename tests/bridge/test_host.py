@@ -132,6 +132,21 @@ async def test_a_cancelled_call_is_cancelled_and_gets_no_answer(tools: Any, work
         assert 7 not in {message.get("id") for message in client.heard}
 
 
+async def test_a_cancelled_call_takes_no_answer_from_a_later_one_of_its_id(tools: Any, workshop: Workshop) -> None:
+    async with ct.bridge.BridgeHost({"box": tools}, max_calls=1) as host, knock(host.mcp_servers["box"]) as (client, _):
+        await client.shake_hands()
+        await client.say("notifications/cancelled", requestId=7)  # of a call that is over, or never was
+        with anyio.fail_after(PATIENCE):
+            assert text_of(await client.call("add", id=7, a=1, b=1)) == "the sum is 2"
+            await client.say("tools/call", id=7, name="wait", arguments={})
+            await workshop.waiting.wait()
+            await client.say("notifications/cancelled", requestId=7)
+            await workshop.cancelled.wait()
+            while "error" in await client.ask("tools/list", id=8):  # until the host has noted the end of the call
+                continue
+            assert text_of(await client.call("add", id=7, a=2, b=2)) == "the sum is 4"
+
+
 async def test_the_tools_of_a_bridge_that_hangs_up_are_cancelled(tools: Any, workshop: Workshop) -> None:
     async with ct.bridge.BridgeHost({"box": tools}) as host:
         async with knock(host.mcp_servers["box"]) as (client, _):

@@ -98,6 +98,13 @@ def test_an_answer_of_too_many_parts_is_an_error_of_its_own() -> None:
     assert (error.code, after) == ("TOOLARGE", [b"whole"])
 
 
+def test_a_message_that_is_too_large_is_no_answer_to_a_call() -> None:
+    parser, many = RespParser(), 2**20 + 1
+    (push, after) = parser.feed(b">%d\r\n" % many + b"_\r\n" * many + b":7\r\n")
+    assert isinstance(push, RespPush)
+    assert (push.items, after) == ([], 7)
+
+
 def test_a_command_is_written_word_by_word() -> None:
     assert encode_command(["GET", b"\xff\r\n", 7, "ü"]) == b"*4\r\n$3\r\nGET\r\n$3\r\n\xff\r\n\r\n$1\r\n7\r\n$2\r\n\xc3\xbc\r\n"
 
@@ -166,6 +173,14 @@ async def test_a_message_is_heard_between_answers_and_a_refused_channel_is_an_er
         with pytest.raises(RespError):
             await connection.call(["SUBSCRIBE"], topic=(b"subscribe", b""))
         assert await connection.call(["ECHO", "three"]) == b"three"
+
+
+async def test_what_a_server_says_of_another_channel_does_not_answer_a_call() -> None:
+    heard: list[Any] = []
+    said = b">3\r\n+subscribe\r\n+old\r\n:1\r\n>3\r\n+unsubscribe\r\n+news\r\n:0\r\n>3\r\n+subscribe\r\n+news\r\n:1\r\n"
+    async with saying(said) as url, open_to(url, heard=heard) as connection:
+        assert await connection.call(["SUBSCRIBE", "news"], topic=(b"subscribe", b"news")) == [b"subscribe", b"news", 1]
+    assert heard == [[b"subscribe", b"old", 1], [b"unsubscribe", b"news", 0]]
 
 
 @pytest.mark.parametrize("said", [b"+OK\r\n+OK\r\n", b"?\r\n", b"$5\r\nabcdefgh", b""], ids=["unasked", "no sign", "no end", "nothing"])
