@@ -177,8 +177,12 @@ def test_what_a_block_holds_ends_where_its_last_line_ends() -> None:
     assert not block.has(b"result")
     assert not block.has(b'{"type":"result"')
     assert not block.has(b'"}{"')
-    assert block.has(b'user"}', tail=10)
-    assert not block.has(b'"type"', tail=9)
+    assert block.has(b'user"}', tail=7)
+    assert not block.has(b'"type"', tail=7)
+    first = LineFramer().feed_block(b'{"a":1}\n{"b":')
+    assert first is not None
+    assert (bytes(first), b"".join(first.pieces), first.has(b"b")) == (b'{"a":1}\n', b'{"a":1}\n', False)
+    assert bytes(block) == b"".join(block.pieces) == b'{"type":"user"}\n'
 
 
 class Sliced(bytes):
