@@ -62,6 +62,36 @@ async def test_the_reason_of_an_end_has_no_part_of_a_key_at_which_standard_error
     assert caught.value.reason == "tail"
 
 
+@pytest.mark.parametrize("held_by", ["the child", "the host", "an option"])
+async def test_the_reason_of_an_end_has_no_secret_that_this_host_knows(held_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a secret looks like any other word; the host may have read it to find or start the program."""
+    secret, env = "correcthorsebattery", {"PATH": os.defpath}
+    if held_by == "the child":
+        env["DB_PASSWORD"] = secret
+    elif held_by == "the host":
+        monkeypatch.setenv("DB_PASSWORD", secret)
+    given = {"password": secret} if held_by == "an option" else None
+    async with await started(f"echo wrong word {secret} >&2; exit 9", env=env, confidential=given) as stream:
+        with anyio.fail_after(30), pytest.raises(ProcessError) as caught:
+            await stream.receive()
+    assert caught.value.reason == "wrong word [secret]"
+
+
+async def test_of_what_does_not_fit_at_once_nothing_is_sent() -> None:
+    async with await started("wc -c") as stream:
+        assert not stream.send_whole_now(b"x" * 2**20), "half a line could not be taken back"
+        with anyio.fail_after(30):
+            await stream.send_eof()
+            assert (await stream.receive()).strip() == b"0"
+
+
+async def test_nothing_is_sent_at_once_to_what_an_ended_child_has_left() -> None:
+    async with await started("exec 3<&0; sleep 1000 <&3 >/dev/null 2>&1 & exit 0") as stream:
+        with anyio.fail_after(30), pytest.raises(anyio.EndOfStream):
+            await stream.receive()
+        assert not stream.send_whole_now(b"{}\n")
+
+
 async def test_a_failed_end_comes_after_the_last_byte_and_can_be_diagnosed() -> None:
     async def diagnose(error: ProcessError) -> ProcessError:
         return ProcessError("diagnosed", exit_code=error.exit_code, stderr_tail=error.stderr_tail)
