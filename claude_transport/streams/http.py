@@ -33,7 +33,7 @@ class HTTPStream:
         self._is_chunked = "chunked" in headers.get("transfer-encoding", "").lower()
         length = headers.get("content-length", "")
         # without a length, the body ends with the connection
-        self._left: int | None = int(length) if re.fullmatch(r"\d{1,15}", length) and not self._is_chunked else None
+        self._left: int | None = int(length) if re.fullmatch(r"\d{1,15}", length) else None
         self._in_chunk = 0  # bytes left of the current chunk
         self._begun = False  # a chunk was read: its line break has to be skipped
 

@@ -44,6 +44,19 @@ async def test_a_body_is_read_in_every_form(answer: bytes) -> None:
     await stream.aclose()
 
 
+async def test_chunks_count_also_when_the_server_tells_a_length() -> None:
+    stream, _ = await answered(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: Chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n")
+    assert await body_of(stream) == b"hello"
+    await stream.aclose()
+
+
+@pytest.mark.parametrize(("at_most", "text"), [(0, ""), (4, "caf\N{REPLACEMENT CHARACTER}"), (5, "caf\xe9"), (100, "caf\xe9 noir")])
+async def test_of_a_long_text_only_so_many_bytes_are_returned(at_most: int, text: str) -> None:
+    stream, _ = await answered("HTTP/1.1 500 No\r\n\r\ncaf\xe9 noir".encode())
+    assert await stream.text(at_most=at_most) == text
+    await stream.aclose()
+
+
 async def test_a_cancelled_wait_for_a_chunk_loses_nothing() -> None:
     ours, theirs = memory_stream_pair(capacity=2**20)
     await theirs.send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n")

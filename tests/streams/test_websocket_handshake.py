@@ -104,6 +104,16 @@ async def test_a_refusal_that_repeats_the_token_shows_no_part_of_it(before: int)
     assert f"refused with HTTP 401: {'.' * before}" in str(error)
 
 
+@pytest.mark.parametrize("is_token", [True, False])
+async def test_no_end_of_a_secret_is_shown_that_begins_like_another_one(is_token: bool) -> None:
+    short, long = "violet-Harbour", "violet-Harbour-seventeen"
+    token, other = (short, long) if is_token else (long, short)
+    said = f"no {long}".encode()
+    answer = b"HTTP/1.1 401 No\r\nContent-Length: %d\r\n\r\n" % len(said) + said
+    error = await answered(answer, token=token, headers={"x-proxy-token": other})
+    assert "seventeen" not in str(error)
+
+
 @pytest.mark.parametrize("header", [b"Upgrade: %b", b"Upgrade: websocket\r\nSec-WebSocket-Accept: %b"])
 async def test_a_server_that_repeats_the_token_in_a_header_has_no_part_of_it_shown(header: bytes) -> None:
     token = "violet-Harbour-1729"
