@@ -162,6 +162,13 @@ async def test_many_calls_at_once_get_their_own_answers_and_a_cancelled_one_shif
         assert caught.value.code == "ERR"
 
 
+async def test_a_connection_uses_the_database_of_its_url(broker: BrokerServer) -> None:
+    address = RedisAddress.of(broker.url.removesuffix("/0") + "/3")
+    async with open_to(broker.url) as connection:
+        await connection.greet(address)
+        assert b" db=3 " in await connection.call(["CLIENT", "INFO"])
+
+
 async def test_a_message_is_heard_between_answers_and_a_refused_channel_is_an_error(broker: BrokerServer) -> None:
     heard: list[Any] = []
     async with open_to(broker.url, heard=heard) as connection:

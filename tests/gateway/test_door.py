@@ -15,6 +15,7 @@ from typing import Any
 
 import anyio
 import pytest
+from virtual_time import virtual_time
 from anyio.abc import SocketAttribute
 
 from claude_transport.bridge.host import BridgeHost
@@ -359,6 +360,19 @@ async def test_an_owner_who_owes_for_what_was_sent_is_not_forgotten() -> None:
     with anyio.move_on_after(0):
         await allowance.spend(10_000)
     assert not allowance.is_idle
+
+
+@virtual_time
+async def test_an_owner_does_not_get_new_starts_when_another_one_comes() -> None:
+    door = Door(tokens=GatewayTokens(), limits=GatewayLimits(starts_per_minute=1))
+    door.allowance("cert:eager").begin_session()
+    door.allowance("cert:eager").end_session()
+    door.allowance("cert:new")
+    with pytest.raises(TurnedAway, match="has started 1 sessions in a minute"):
+        door.allowance("cert:eager").begin_session()
+    await anyio.sleep(60)
+    assert door.allowance("cert:eager").is_idle
+    door.allowance("cert:eager").begin_session()
 
 
 def test_a_connection_that_has_ended_is_not_counted_any_more() -> None:
