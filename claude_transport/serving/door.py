@@ -486,7 +486,7 @@ _NETWORK_BITS: Final = 64
 
 def source_of(peer: str) -> str:
     """Return the source that a peer such as `192.0.2.1:4711` counts for: its address without the port; of IPv6, the network of 64 bits."""
-    host = peer.rpartition(":")[0].strip("[]").partition("%")[0] or peer
+    host = peer.rpartition(":")[0].strip("[]") or peer
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

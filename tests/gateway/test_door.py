@@ -15,8 +15,8 @@ from typing import Any
 
 import anyio
 import pytest
-from virtual_time import virtual_time
 from anyio.abc import SocketAttribute
+from virtual_time import virtual_time
 
 from claude_transport.bridge.host import BridgeHost
 from claude_transport.errors import ClaudeTransportWarning, ConfigurationError
