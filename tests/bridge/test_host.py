@@ -18,7 +18,7 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 
 import claude_transport as ct
-from claude_transport.bridge.configuration import Greeting, encode_greeting
+from claude_transport.bridge.configuration import MAX_GREETING_BYTES, Greeting, encode_greeting
 from claude_transport.bridge.host import Outbox
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.streams.address import parse_address
@@ -145,6 +145,23 @@ async def test_a_cancelled_call_takes_no_answer_from_a_later_one_of_its_id(tools
             while "error" in await client.ask("tools/list", id=8):  # until the host has noted the end of the call
                 continue
             assert text_of(await client.call("add", id=7, a=2, b=2)) == "the sum is 4"
+
+
+async def test_a_host_that_was_closed_is_not_started(workshop: Workshop) -> None:
+    host = ct.bridge.BridgeHost({"box": workshop.plain()})
+    await host.aclose()
+    with pytest.raises(UsageError):
+        await host.start()
+
+
+async def test_a_greeting_behind_more_bytes_than_one_has_is_not_read(workshop: Workshop) -> None:
+    async with ct.bridge.BridgeHost({"box": workshop.plain()}) as host:
+        stream = await SocketConnectable(parse_address(host.url)).connect()
+        greeting = encode_greeting(Greeting(server="box", token=host.token))
+        with anyio.fail_after(PATIENCE), pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+            await stream.send(b" " * (3 * MAX_GREETING_BYTES) + greeting)
+            await stream.receive()
+        await stream.aclose()
 
 
 async def test_the_tools_of_a_bridge_that_hangs_up_are_cancelled(tools: Any, workshop: Workshop) -> None:
