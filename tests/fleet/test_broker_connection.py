@@ -199,6 +199,16 @@ async def test_a_flood_on_a_channel_costs_no_call_and_the_channel_is_heard_again
         assert (heard[-1], connection.generation) == (b"still there", 0)
 
 
+async def test_a_channel_that_nobody_follows_any_more_is_left(broker: BrokerServer) -> None:
+    heard: list[bytes] = []
+    async with connected(broker) as connection:
+        await connection.follow("news", heard.append)
+        connection.unfollow("news", heard.append)
+        await connection.follow("weather", heard.append)  # the server takes both in order
+        assert await connection.command("publish", "news", b"one") == 0
+        assert await connection.command("publish", "weather", b"two") == 1
+
+
 async def test_a_start_that_is_cancelled_just_when_it_succeeds_leaves_no_connection(broker: BrokerServer) -> None:
     connection = Broker(BrokerAddress(broker.url))
     scope = anyio.CancelScope()
