@@ -13,8 +13,8 @@ from virtual_time import virtual_time
 from claude_transport import errors
 from claude_transport.fleet.broker import Broker, BrokerAddress
 from claude_transport.fleet.ends import ClientEnd
-from claude_transport.fleet.messages import Append, Appended, Call, Entry, Kind, Renew, Renewed, Reply, Sync, Synced, Taken
-from claude_transport.fleet.stream import TAKEOVER_SECONDS, FleetStream
+from claude_transport.fleet.messages import Append, Appended, Call, Entry, Fenced, Kind, Renew, Renewed, Reply, Sync, Synced, Taken
+from claude_transport.fleet.stream import CLIENT_LEASE, TAKEOVER_SECONDS, FleetStream
 
 
 class Having(Broker):
@@ -102,3 +102,22 @@ async def test_the_minute_begins_anew_when_a_worker_had_the_session_in_between()
         with anyio.fail_after(3600), pytest.raises(errors.ConnectionLost):
             await stream.receive()
     assert 60 + TAKEOVER_SECONDS <= anyio.current_time() - began <= 60 + TAKEOVER_SECONDS + 30
+
+
+class Replaced(Having):
+    """Has another client in place of this one."""
+
+    async def call(self, session: str, call: Call) -> Reply:
+        return Fenced("2.c") if isinstance(call, Renew) else await super().call(session, call)
+
+
+@virtual_time
+async def test_a_client_that_was_replaced_hands_out_no_line_that_the_next_one_gets() -> None:
+    async with streaming(Replaced([OWNED, (Kind.DATA, b"{}\n"), (Kind.DATA, b"[]\n")])) as stream:
+        assert await stream.receive() == b"{}\n[]\n"
+    async with streaming(Replaced([OWNED, (Kind.DATA, b"{}\n")])) as stream:
+        await anyio.sleep(CLIENT_LEASE)
+        with anyio.fail_after(10), pytest.raises(errors.ConnectionLost) as caught:
+            await stream.receive()
+    assert caught.value.code == "fleet.fenced"
+    assert stream.position == 1

@@ -102,3 +102,28 @@ async def test_a_connection_that_breaks_is_a_lost_connection() -> None:
 async def set_when_blocked(event: anyio.Event) -> None:
     await anyio.wait_all_tasks_blocked()
     event.set()
+
+
+async def test_an_observation_that_has_failed_is_over_and_its_connection_closed() -> None:
+    connections, hung_up = [], anyio.Event()
+
+    async def answer(stream: anyio.abc.SocketStream) -> None:
+        connections.append(stream)
+        async with stream:
+            await stream.receive()
+            await stream.send(HEAD + encode_event(b"[]", id="1"))
+            with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+                await stream.receive()
+            hung_up.set()
+
+    with anyio.fail_after(30):
+        async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
+            tasks.start_soon(listener.serve, answer)
+            watching = observe(f"ws://127.0.0.1:{listener.extra(anyio.abc.SocketAttribute.local_port)}", session="a")
+            with pytest.raises(ProtocolError):
+                await anext(watching)
+            await hung_up.wait()
+            with pytest.raises(StopAsyncIteration):
+                await anext(watching)
+            tasks.cancel_scope.cancel()
+    assert len(connections) == 1
