@@ -657,7 +657,7 @@ class ObservingWrapper(LineWrapper):
 
     async def close(self) -> None:
         """Close the wrapped transport; call `on_closing` before and `on_closed` after. Later calls do nothing and wait for the first."""
-        if self._close_told or self.is_idle:
+        if self._close_told:
             await super().close()
             return
         self._close_told = True
