@@ -4,6 +4,7 @@
 # pyright: reportPossiblyUnboundVariable=false
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib.util
 import inspect
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -251,6 +253,35 @@ def test_ctrl_c_that_another_thread_receives_cancels_the_call_that_waits(backend
         signal.pthread_sigmask(signal.SIG_SETMASK, masked)
     assert loop.call(answer) == "still here"
     loop.end()
+
+
+def test_a_loop_that_was_ended_is_not_kept_until_the_program_ends(backend: Any) -> None:
+    async def nothing() -> None:
+        pass
+
+    loop = LoopThread("Test", instead="await", backend=backend, at_end=nothing)
+    loop.call(nothing)
+    loop.end()
+    known = weakref.ref(loop)
+    del loop
+    gc.collect()
+    assert known() is None
+
+
+def test_a_close_by_a_callback_of_the_conversation_is_refused_and_ends_it(fake_claude: MakeFake, backend: Any) -> None:
+    refused: list[type[BaseException]] = []
+
+    def close(_line: str) -> None:
+        try:
+            query.close()
+        except Exception as exc:  # noqa: BLE001 - what comes is looked at below
+            refused.append(type(exc))
+
+    fake = fake_claude(Scenario(replies=[ScriptedTurn([steps.Stderr("a word\n"), steps.Text("Hello")])]))
+    query = SyncQuery(ct.SubprocessTransport(command=fake.command, on_stderr=close), backend=backend)
+    with contextlib.suppress(ct.TransportClosed), query:
+        query.send("Talk.").result(timeout=PATIENCE)
+    assert refused == [ct.UsageError]
 
 
 def test_an_event_loop_that_cannot_start_tells_why_and_not_that_it_was_closed(tmp_path: Path) -> None:
