@@ -250,6 +250,20 @@ async def test_a_peer_that_pings_without_end_and_reads_nothing_gets_a_bounded_nu
         tasks.cancel_scope.cancel()
 
 
+@EITHER_END
+async def test_pings_are_answered_also_after_much_was_sent(peered: Any) -> None:
+    line = b"x" * 100_000 + b"\n"
+    async with peered() as (stream, peer), anyio.create_task_group() as tasks:
+        tasks.start_soon(failure_of, stream)
+        tasks.start_soon(stream.send, line)
+        assert (await peer.next_frame()).data == line
+        for said in (b"1", b"2"):
+            await peer.say(PING, said)
+            answer = await peer.next_frame()
+            assert (answer.opcode, answer.data) == (PONG, said)
+        tasks.cancel_scope.cancel()
+
+
 async def test_a_reader_does_not_wait_for_its_answers_to_be_taken() -> None:
     async with client_and_frames(capacity=1000, close_timeout=0.01) as (client, peer), anyio.create_task_group() as tasks:
         tasks.start_soon(client.send, b"x" * 100_000 + b"\n")

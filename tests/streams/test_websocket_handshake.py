@@ -340,6 +340,25 @@ async def test_what_is_no_request_is_a_protocol_error_and_not_waited_for(said: b
     await everything(there)
 
 
+async def test_a_refused_client_may_still_send_for_a_moment_and_need_not_hang_up() -> None:
+    here, there = memory_stream_pair()
+    ends: list[object] = []
+
+    async def accept() -> None:
+        ends.append(await accept_websocket(here, handshake_timeout=PATIENCE))
+
+    with anyio.fail_after(PATIENCE / 2):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(accept)
+            await there.send(REQUEST + b"Origin: https://evil.example\r\n\r\n")
+            assert (await everything(there)).startswith(b"HTTP/1.1 403 ")
+            await anyio.wait_all_tasks_blocked()
+            await there.send(b"what was on its way")
+    assert ends == [None]
+    with pytest.raises(anyio.BrokenResourceError):
+        await there.send(b"more")
+
+
 @pytest.mark.parametrize("said", [b"", b"GET /ta", REQUEST])
 async def test_a_client_that_takes_its_time_is_hung_up_on(said: bytes) -> None:
     here, there = memory_stream_pair()
