@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import gc
 import importlib.util
 import inspect
@@ -106,6 +107,15 @@ def test_the_error_of_a_start_leaves_no_thread(backend: Any) -> None:
     query.close()
     with pytest.raises(ct.TransportClosed, match="this SyncQuery is closed"):
         query.send("Hello")
+
+
+def test_the_error_of_a_start_by_with_ends_the_thread_also_while_the_conversation_is_kept(backend: Any) -> None:
+    query = SyncQuery(ct.SubprocessTransport(command=["no-such-program"]), backend=backend)
+    with pytest.raises(ct.CLINotFoundError), query:
+        pass
+    assert [each.name for each in threading.enumerate() if each.name == "claude SyncQuery"] == []
+    with pytest.raises(ct.TransportClosed):
+        query.start()
 
 
 def test_another_thread_interrupts_a_turn_that_is_read(fake_claude: MakeFake, backend: Any) -> None:
@@ -252,6 +262,21 @@ def test_ctrl_c_that_another_thread_receives_cancels_the_call_that_waits(backend
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, masked)
     assert loop.call(answer) == "still here"
+    loop.end()
+
+
+def test_a_call_sees_the_context_variables_of_the_thread_that_waits(backend: Any) -> None:
+    whose: contextvars.ContextVar[str] = contextvars.ContextVar("whose", default="nobody's")
+
+    async def look() -> str:
+        return whose.get()
+
+    loop = LoopThread("Test", instead="await", backend=backend, at_end=look)
+    assert loop.call(look) == "nobody's"
+    mine = contextvars.copy_context()
+    mine.run(whose.set, "mine")
+    assert mine.run(loop.call, look) == "mine"
+    assert loop.call(look) == "nobody's"
     loop.end()
 
 
