@@ -250,3 +250,21 @@ def test_where_there_is_no_zstd_the_error_says_what_to_install(monkeypatch: pyte
     with pytest.raises(ConfigurationError, match=r"pip install 'claude-transport\[zstd\]'") as caught:
         CompressedConnectable(MemoryConnectable())
     assert caught.value.code == "config.missing_extra"
+
+
+async def test_one_byte_shows_that_a_peer_does_not_compress_and_a_closed_stream_gives_it_no_more() -> None:
+    here, there = memory_stream_pair()
+    plain: list[ByteStream] = []
+
+    async def accept() -> None:
+        plain.append(await accept_compression(here))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(accept)
+        await there.send(b"x")
+        await anyio.wait_all_tasks_blocked()
+        tasks.cancel_scope.cancel()
+    (stream,) = plain
+    await stream.aclose()
+    with pytest.raises(anyio.ClosedResourceError):
+        await stream.receive()

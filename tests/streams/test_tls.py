@@ -335,6 +335,21 @@ async def test_a_server_that_cannot_be_trusted_is_not_spoken_to(door: Door, trus
         raise error
 
 
+async def test_a_server_is_told_why_its_client_does_not_go_on() -> None:
+    ours, theirs = memory_stream_pair()
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+
+            async def refuse() -> None:
+                with pytest.raises(ssl.SSLCertVerificationError):
+                    await TLSStream.wrap(ours, ssl_context=Certificates().client_context(), hostname="127.0.0.1")
+
+            tasks.start_soon(refuse)
+            with pytest.raises(ssl.SSLError, match=r"(?i)alert unknown ca"):
+                served = await TLSStream.wrap(theirs, ssl_context=certificates().server_context(), server_side=True)
+                await served.receive()
+
+
 async def test_what_the_system_does_not_trust_is_not_trusted_without_a_context_of_our_own(door: Door) -> None:
     connectable = TLSConnectable(SocketConnectable(door.address), hostname="127.0.0.1", address="tls://here")
     error = await failure_of(door, connectable, server=certificates().server_context())
