@@ -70,3 +70,7 @@ def test_the_message_of_every_error_is_one_line(words: str) -> None:
             assert_lines_are_safe([str(shown), *"".join(traceback.format_exception_only(shown)).rstrip("\n").split("\n")])
             assert str(shown).startswith("the peer said: ")
         assert error.args == (f"the peer said: {words}",)
+
+
+def test_a_newline_at_the_end_makes_no_line_of_its_own() -> None:
+    assert printable_lines("one\n\ntwo\n") == "  one\n  \n  two"
