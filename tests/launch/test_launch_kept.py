@@ -139,3 +139,10 @@ def test_many_different_options_and_long_texts_are_not_kept(cli: str, built: lis
     for _ in range(2):
         plan(ClaudeOptions(cli_path=cli, append_system_prompt="x" * 100_000))
     assert len(built) == 43
+
+
+def test_an_environment_that_was_changed_in_place_makes_another_launch(cli: str) -> None:
+    options, inherited = ClaudeOptions(cli_path=cli), {"B": "2"}
+    plan_launch(options, inherited=inherited)
+    inherited["B"] = "3"
+    assert plan_launch(options, inherited=inherited).launch.env["B"] == "3"
