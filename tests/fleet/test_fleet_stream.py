@@ -121,3 +121,34 @@ async def test_a_client_that_was_replaced_hands_out_no_line_that_the_next_one_ge
             await stream.receive()
     assert caught.value.code == "fleet.fenced"
     assert stream.position == 1
+
+
+class Taking(Having):
+    """Says of a session that its client gives up whether a worker has taken it."""
+
+    def __init__(self, *, word: bytes) -> None:
+        super().__init__([])
+        self.word = word
+        self.told: list[object] = []
+
+    async def script(self, text: str, keys: Sequence[str], args: Sequence[object]) -> list[object]:
+        await anyio.lowlevel.checkpoint()
+        return [self.word]
+
+    async def command(self, name: str, *args: object, timeout: float = 5.0, **options: object) -> None:
+        await anyio.lowlevel.checkpoint()
+        self.told.append((name, *args))
+
+    async def call(self, session: str, call: Call) -> Reply:
+        if isinstance(call, Append):
+            self.told.extend(kind for kind, _ in call.entries)
+        return await super().call(session, call)
+
+
+@pytest.mark.parametrize(("word", "told"), [(b"LIVE", [Kind.BYE]), (b"OK", [("zrem", "{claude-fleet}:queue", ["S"])])])
+async def test_a_start_that_is_given_up_ends_the_session_or_takes_it_out_of_the_queue(word: bytes, told: list[object]) -> None:
+    broker = Taking(word=word)
+    stream = FleetStream(broker, "S", ClientEnd("1.c", window=1000), window=1000, close_timeout=0.0, patience=1.0, is_new=True)
+    with anyio.fail_after(10):
+        await stream.abandon()
+    assert broker.told == told

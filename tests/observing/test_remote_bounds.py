@@ -7,10 +7,21 @@ import struct
 
 import anyio
 import pytest
+from virtual_time import jumping
 
-from claude_transport.errors import AuthenticationError, ClaudeTransportError, ConnectionLost, ProtocolError
+from claude_transport.errors import (
+    AuthenticationError,
+    ClaudeTransportError,
+    CLIConnectionError,
+    ConnectionLost,
+    ConnectTimeout,
+    ProtocolError,
+    ReplayGap,
+)
 from claude_transport.observing import observe
+from claude_transport.protocol.observation import ObservedLine
 from claude_transport.protocol.server_sent_events import HEARTBEAT, encode_event
+from claude_transport.streams.sockets import DEFAULT_CONNECT_TIMEOUT
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
 ROW = b'{"t":0,"dir":"out","line":"{}"}'
@@ -50,6 +61,36 @@ async def test_a_refusal_that_repeats_the_token_shows_no_part_of_it(before: int)
     assert f"refused with HTTP 401: {'.' * before}" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("status", "kind", "code", "retryable"),
+    [
+        (401, AuthenticationError, "connect.auth_failed", False),
+        (403, AuthenticationError, "connect.forbidden", False),
+        (404, CLIConnectionError, "connect.http_404", False),
+        (409, ReplayGap, "protocol.replay_gap", False),
+        (429, CLIConnectionError, "connect.http_429", True),
+        (503, CLIConnectionError, "connect.http_503", True),
+    ],
+)
+async def test_a_refusal_says_what_it_is_and_whether_to_try_again(
+    status: int, kind: type[ClaudeTransportError], code: str, *, retryable: bool
+) -> None:
+    with pytest.raises(kind) as caught:
+        await first_line_of(b"no", head=b"HTTP/1.1 %d No\r\ncontent-length: 2\r\n\r\n" % status)
+    assert (caught.value.code, caught.value.retryable) == (code, retryable)
+
+
+@jumping(idle=0.05)
+async def test_a_gateway_that_takes_the_connection_and_does_not_answer_is_given_up() -> None:
+    begun = anyio.current_time()
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        async with observe(f"ws://127.0.0.1:{port}", session="a") as watching:
+            with anyio.fail_after(3600), pytest.raises(ConnectTimeout):
+                await anext(watching)
+    assert anyio.current_time() - begun < 2 * DEFAULT_CONNECT_TIMEOUT
+
+
 async def test_a_refusal_full_of_control_characters_fills_no_log() -> None:
     """Each of them takes four characters to show."""
     with pytest.raises(AuthenticationError) as caught:
@@ -64,7 +105,9 @@ async def test_a_position_that_is_none_is_refused(position: str) -> None:
 
 
 async def test_a_good_line_after_heartbeats_is_handed_out() -> None:
-    assert await first_line_of(HEARTBEAT * 3 + encode_event(ROW, id="7")) == b"{}"
+    line = await first_line_of(HEARTBEAT * 3 + encode_event(ROW, id="7"))
+    assert isinstance(line, ObservedLine)
+    assert (line, line.position, line.direction) == (b"{}", 7, "out")
 
 
 @pytest.mark.parametrize("row", [b"[]", b"{", b'{"line":1}', b'{"base64":"?"}', b'{"t":"x"}', b"\xff"])
