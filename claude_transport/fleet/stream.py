@@ -303,6 +303,11 @@ def _listed(versions: Iterable[int]) -> str:
     return ", ".join(str(each) for each in sorted(versions)[:8]) or "none"
 
 
+def _code_of(end: SessionEnd) -> str | None:
+    """Return the code of an error for the word of a worker; None when it is no word: programs write codes into logs and tables."""
+    return f"fleet.{end.code}" if end.code.isidentifier() else None
+
+
 async def broker_time(broker: Broker) -> float:
     """Return the seconds of the broker's clock."""
     moment: dt.datetime = await broker.command("time")
@@ -530,7 +535,7 @@ class FleetStream(ByteStream):
                 case "options":
                     return ConfigurationError(said, option="options", reason=end.error or "")
                 case _:
-                    return CLIConnectionError(said, code=f"fleet.{end.code}", retryable=end.retryable, reason=end.error or "")
+                    return CLIConnectionError(said, code=_code_of(end), retryable=end.retryable, reason=end.error or "")
         return (
             self._over
             if self._over is not None and not isinstance(self._over, anyio.EndOfStream)
@@ -613,7 +618,7 @@ class FleetStream(ByteStream):
         if end.error is not None or end.code:
             return ConnectionLost(
                 end.error or f"the session has ended ({end.code})",
-                code=f"fleet.{end.code}" if end.code.isidentifier() else None,
+                code=_code_of(end),
                 reason=end.error or "",
             )
         if end.taken < self._end.writer.last and not self._closing:

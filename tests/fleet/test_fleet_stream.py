@@ -67,6 +67,7 @@ async def streaming(broker: Broker) -> AsyncIterator[FleetStream]:
         (b'{"code":"auth","error":"no such token"}', errors.AuthenticationError, "no such token", "connect.auth_failed"),
         (b'{"code":"options","error":"model"}', errors.ConfigurationError, "model", "config.invalid"),
         (b'{"code":"start"}', errors.CLIConnectionError, "start", "fleet.start"),
+        (b'{"code":"a\\u001b[2J","error":"no"}', errors.CLIConnectionError, "no", errors.CLIConnectionError.code),
     ],
 )
 async def test_a_session_that_ends_before_it_has_begun_says_how(
@@ -79,6 +80,14 @@ async def test_a_session_that_ends_before_it_has_begun_says_how(
 
 
 OWNED = (Kind.OWNER, b"{}")
+
+
+@pytest.mark.parametrize(("said", "code"), [("stopped", "fleet.stopped"), ("a\\u001b[2J", errors.ConnectionLost.code)])
+async def test_a_session_that_has_ended_has_a_code_that_is_a_word(said: str, code: str) -> None:
+    async with streaming(Having([OWNED, (Kind.END, b'{"code":"%b","error":"no"}' % said.encode())])) as stream:
+        with anyio.fail_after(10), pytest.raises(errors.ConnectionLost) as caught:
+            await stream.receive()
+    assert caught.value.code == code
 
 
 @virtual_time
