@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import anyio
 import msgspec
 import pytest
@@ -125,9 +128,10 @@ async def test_a_worker_that_is_cancelled_while_it_starts_a_process_gives_the_se
             await transport.close()
 
 
-@pytest.mark.parametrize("drains", [True, False], ids=["drains", "is cancelled"])
-async def test_a_worker_that_gives_back_a_session_that_it_starts_wakes_the_best_other_one(broker: BrokerServer, drains: bool) -> None:
-    slow, listening, told = starts_slowly(), anyio.Event(), anyio.Event()
+@asynccontextmanager
+async def told_to_next(broker: BrokerServer) -> AsyncIterator[tuple[Broker, list[str], anyio.Event]]:
+    """What the worker `next` is told, which is in no table yet; and an event that is set then."""
+    listening, told = anyio.Event(), anyio.Event()
     heard: list[str] = []
     connection = Broker(BrokerAddress(broker.url))
     await connection.start(timeout=10)
@@ -141,18 +145,43 @@ async def test_a_worker_that_gives_back_a_session_that_it_starts_wakes_the_best_
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(connection.listen, connection.keys.wake("next"), hear)
         await listening.wait()
+        yield connection, heard, told
+        tasks.cancel_scope.cancel()
+    await connection.aclose()
+
+
+async def enter_next(connection: Broker) -> None:
+    """Put the worker `next` into the table."""
+    node = Node(id="next", capacity=9, seen=await broker_time(connection))
+    await connection.command("hset", connection.keys.nodes, {"next": msgspec.json.encode(node)})
+
+
+@pytest.mark.parametrize("drains", [True, False], ids=["drains", "is cancelled"])
+async def test_a_worker_that_gives_back_a_session_that_it_starts_wakes_the_best_other_one(broker: BrokerServer, drains: bool) -> None:
+    slow = starts_slowly()
+    async with told_to_next(broker) as (connection, heard, told), anyio.create_task_group() as tasks:
         old, transport = FleetWorker(broker.url, launch=slow, name="old", lease=600), FleetTransport(broker.url)
         async with serving(old):
             tasks.start_soon(transport.connect)
             await slow.begun.wait()
             async with FleetRegistry(broker.url) as registry:
                 (session,) = await registry.sessions()
-            node = Node(id="next", capacity=9, seen=await broker_time(connection))
-            await connection.command("hset", connection.keys.nodes, {"next": msgspec.json.encode(node)})
+            await enter_next(connection)
             if drains:
                 await old.drain()
         with anyio.fail_after(10):
             await told.wait()
         assert heard == [session.id]
         tasks.cancel_scope.cancel()
-    await connection.aclose()
+
+
+async def test_a_worker_that_drains_wakes_the_best_other_one_for_a_session_that_moves(broker: BrokerServer) -> None:
+    old = FleetWorker(broker.url, command=ECHO, name="old", lease=600)
+    async with told_to_next(broker) as (connection, heard, told), serving(old), FleetTransport(broker.url) as transport:
+        await enter_next(connection)
+        await old.drain()
+        with anyio.fail_after(10):
+            await told.wait()
+        assert heard == [str(transport.session)]
+        async with serving(FleetWorker(broker.url, command=ECHO, name="third")):
+            await transport.close()
