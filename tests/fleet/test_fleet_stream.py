@@ -161,3 +161,29 @@ async def test_a_start_that_is_given_up_ends_the_session_or_takes_it_out_of_the_
     with anyio.fail_after(10):
         await stream.abandon()
     assert broker.told == told
+
+
+async def test_a_word_of_the_worker_behind_a_line_is_read_with_the_line() -> None:
+    async with streaming(Having([OWNED, (Kind.DATA, b"{}\n"), OWNED])) as stream:
+        with anyio.fail_after(10):
+            assert await stream.receive() == b"{}\n"
+        assert stream.position == 3
+
+
+class Growing(Having):
+    """Gets one more line after a while, and tells of it in the answer to a renewal alone."""
+
+    async def call(self, session: str, call: Call) -> Reply:
+        if not isinstance(call, Renew):
+            return await super().call(session, call)
+        await anyio.lowlevel.checkpoint()
+        if len(self.entries) == 1:
+            self.entries.append(Entry(2, "1.w", Kind.DATA, b"{}\n"))
+        return Renewed(60.0, more=True)
+
+
+@virtual_time
+async def test_a_line_that_no_message_told_of_comes_with_the_next_renewal() -> None:
+    async with streaming(Growing([OWNED])) as stream:
+        with anyio.fail_after(CLIENT_LEASE):
+            assert await stream.receive() == b"{}\n"
