@@ -17,7 +17,22 @@ from claude_transport.agents.claude_fields import ClaudeFields
 from claude_transport.fleet.broker import Broker, BrokerAddress, Carrier
 from claude_transport.fleet.ends import Claimed, WorkerEnd
 from claude_transport.fleet.hosted import HostedSession
-from claude_transport.fleet.messages import Append, Appended, Call, Entry, Fenced, Lease, Owner, Renew, Renewed, Reply, Synced, Take, Taken
+from claude_transport.fleet.messages import (
+    Append,
+    Appended,
+    Call,
+    Entry,
+    Fenced,
+    Kind,
+    Lease,
+    Owner,
+    Renew,
+    Renewed,
+    Reply,
+    Synced,
+    Take,
+    Taken,
+)
 from claude_transport.serving.door import Allowance, GatewayLimits
 from claude_transport.transport import Transport
 
@@ -87,6 +102,7 @@ class Answering(Carrier):
     fenced: Fenced | None = None
     is_cut_off = False
     is_mute = False
+    has_more = False
     said = b""
 
     async def carry_out(self, call: Call) -> bool:
@@ -106,7 +122,7 @@ class Answering(Carrier):
             case Take():
                 return Taken()
             case Renew():
-                return self.fenced or Renewed(60.0)
+                return self.fenced or Renewed(60.0, more=self.has_more)
         return Synced("1.c", 0, 0, 0)
 
 
@@ -410,3 +426,22 @@ async def test_what_ends_a_session_and_what_its_transport_raises_are_one_line(wo
     closed = [message for message in caplog.messages if "could not be closed" in message]
     assert closed != []
     assert_lines_are_safe(closed)
+
+
+@virtual_time
+async def test_input_that_no_message_told_of_comes_with_the_next_renewal(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries: list[Entry] = []
+
+    async def read(_self: Broker, _key: str, cursor: int) -> list[Entry]:
+        await anyio.lowlevel.checkpoint()
+        return [each for each in entries if each.number > cursor]
+
+    monkeypatch.setattr(Broker, "read", read)
+    stand = Stand(lease=15.0)
+    async with stand.running():
+        entries.append(Entry(1, "1.c", Kind.DATA, line(1)))
+        await anyio.sleep(15)
+        assert stand.process.written == []
+        stand.carrier.has_more = True
+        await anyio.sleep(15)
+        assert stand.process.written == [line(1)]

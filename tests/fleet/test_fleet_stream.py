@@ -187,3 +187,12 @@ async def test_a_line_that_no_message_told_of_comes_with_the_next_renewal() -> N
     async with streaming(Growing([OWNED])) as stream:
         with anyio.fail_after(CLIENT_LEASE):
             assert await stream.receive() == b"{}\n"
+
+
+async def test_the_end_of_the_input_is_said_once() -> None:
+    broker = Taking(word=b"OK")
+    async with streaming(broker) as stream:
+        for _ in range(2):
+            await stream.send_eof()
+            await anyio.wait_all_tasks_blocked()
+    assert broker.told == [Kind.EOF]
