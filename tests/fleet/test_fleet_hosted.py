@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import msgspec
 import pytest
 from hostile_words import SHORTER, assert_lines_are_safe
@@ -34,7 +35,7 @@ from claude_transport.fleet.messages import (
     Taken,
 )
 from claude_transport.serving.door import Allowance, GatewayLimits
-from claude_transport.transport import Transport
+from claude_transport.transport import Transport, TransportInfo
 
 
 class SwitchedLease(Lease):
@@ -60,7 +61,12 @@ class Listening(Transport):
         self.takes: anyio.Event | None = None
         self.closing_takes: anyio.Event | None = None
         self.cut_at: float | None = None
+        self.known = TransportInfo(kind="Listening")
         self._closed = anyio.Event()
+
+    @property
+    def info(self) -> TransportInfo:
+        return self.known
 
     async def connect(self) -> None:
         await anyio.lowlevel.checkpoint()
@@ -445,3 +451,14 @@ async def test_input_that_no_message_told_of_comes_with_the_next_renewal(monkeyp
         stand.carrier.has_more = True
         await anyio.sleep(15)
         assert stand.process.written == [line(1)]
+
+
+async def test_the_last_words_of_a_process_reach_the_client_without_their_secrets() -> None:
+    stand = Stand()
+    stand.process.known = TransportInfo(kind="Listening", exit_code=3, stderr_tail="refused: sk-ant-api03-Zm9vYmFyYmF6cXV4-9_A\n")
+    async with stand.running():
+        await stand.process.close()
+        await anyio.wait_all_tasks_blocked()
+    assert b'"exit_code":3' in stand.carrier.said
+    assert b"refused: " in stand.carrier.said
+    assert b"Zm9vYmFy" not in stand.carrier.said
