@@ -273,6 +273,28 @@ async def test_who_waits_for_output_is_told_the_end_of_it() -> None:
     assert (inflow.take(10), inflow.is_dry) == (b"", False)
 
 
+async def test_only_one_task_may_wait_for_output() -> None:
+    inflow = PumpedInflow()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(inflow.arrival)
+        await anyio.wait_all_tasks_blocked()
+        with pytest.raises(anyio.BusyResourceError):
+            await inflow.arrival()
+        inflow.wake()
+
+
+async def test_a_close_that_is_under_way_can_be_hurried() -> None:
+    async with pumped(STUBBORN, close_timeout=3600.0) as (stream, group):
+        assert await stream.receive() == b"up\n"
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(stream.aclose)
+                await anyio.wait_all_tasks_blocked()
+                stream.hurry(0.1)
+        assert group.is_closed
+        assert stream.extra_attributes[StreamAttribute.killed]() is True
+
+
 async def test_what_was_not_read_and_what_is_said_at_the_end_is_handed_on() -> None:
     code = "import os, sys\nos.write(1, b'before ')\nsys.stdin.read()\nos.write(1, b'at the end')"
     said: list[bytes] = []
