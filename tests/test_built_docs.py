@@ -77,7 +77,7 @@ def test_a_public_name_leads_to_its_entry_and_all_other_spellings_of_it_do_too(s
 
 def test_the_inventory_leads_to_nothing_internal(site: Path) -> None:
     public = {public for _, public in public_names()}
-    modules = {"claude_transport.codex.testing.scenario", "claude_transport.testing.plugin"}
+    modules = {"claude_transport.codex.testing.scenario", "claude_transport.testing.plugin", "claude_transport.codex.testing.plugin"}
     more = {f"{module}.{name}" for module, name in DOCUMENTED} | set(DOORS) | modules
     for name, priority, _ in inventory(site):
         if priority == 1:

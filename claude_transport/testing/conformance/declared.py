@@ -64,6 +64,7 @@ class Declared(Transport):
             structured_output=True,
             billing="subscription",
             agent="another-agent",
+            session_class="ConformanceSession",
             thread={"conformance": 2},
             strict=True,
             before_prompt=self._before_prompt,
