@@ -22,6 +22,7 @@ async def left_by(use: Callable[[], Awaitable[object]]) -> Counter[str]:
     await use()  # what is made once in a process is made now
     gc.collect()
     gc.disable()
+    there = gc.get_objects()  # what other tests have left may become free in between: it is none of what `use` leaves
     try:
         await use()
         await anyio.wait_all_tasks_blocked()
@@ -31,6 +32,7 @@ async def left_by(use: Callable[[], Awaitable[object]]) -> Counter[str]:
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
+        there.clear()
         gc.enable()
 
 
