@@ -21,6 +21,7 @@ VARIABLE = "CLAUDE_TRANSPORT_REPOSITORY"
 ADDRESS = re.compile(r"https://[\w.-]+(?::\d+)?(?:/[\w.~-]+)+")
 IMAGE = re.compile(r"!\[([^\]]*)\]\((?!https://)([^)\s]+)\)")
 OF_A_CHECKOUT = "'.[cli]'"
+WHERE = "Try it in a checkout,"
 CHECKS = re.compile(r"^Check it: [^\n]*\n\n```bash\n[^\n]*\n```\n\n", re.MULTILINE)
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https://|#)([^)\s]+)\)")
 
@@ -41,9 +42,9 @@ class ReadmeAndURLs(MetadataHookInterface):
 
 def for_an_index(text: str) -> str:
     """Return README.md without what needs a checkout. Raises `ValueError` when it has changed, so that nothing would be replaced."""
-    if text.count(OF_A_CHECKOUT) != 1 or CHECKS.search(text) is None:
+    if text.count(OF_A_CHECKOUT) != 1 or text.count(WHERE) != 1 or CHECKS.search(text) is None:
         raise ValueError("README.md: the two commands are not where hatch_build.py looks for them")
-    return CHECKS.sub("", text).replace(OF_A_CHECKOUT, "'claude-transport[cli]'")
+    return CHECKS.sub("", text).replace(OF_A_CHECKOUT, "'claude-transport[cli]'").replace(WHERE, "Try it")
 
 
 def absolute(text: str, repository: str, *, version: str) -> str:

@@ -111,6 +111,7 @@ def test_without_an_address_no_link_is_made_up(source: Path, tmp_path: Path) -> 
 def test_the_page_of_an_index_needs_no_checkout(wheel: Path) -> None:
     text = str(metadata_of(wheel).get_payload())
     assert "pip install -q 'claude-transport[cli]' && .venv/bin/claude-transport ask --offline" in text
+    assert "Try it without a key." in text
     assert "nox" not in text
     assert "'.[" not in text
 
