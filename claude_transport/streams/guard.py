@@ -66,9 +66,6 @@ _READ_AT_ONCE = 32 * 2**10
 _KILL_SECONDS = 1.0
 """Seconds to wait for a process that was killed. SIGKILL takes microseconds, or for ever."""
 
-_LEAVE_SECONDS = 0.5
-"""Seconds to wait for a guard whose input has ended. It exits at once, unless it was stopped; then it is killed."""
-
 
 _LINGER = 0.25
 """Seconds for which a guard without children waits for the next one. Starting and ending a guard costs a quarter of a millisecond."""
@@ -395,11 +392,8 @@ class Guard:
             finally:
                 self._lock.release()
         for process in leaving:  # without the lock: another thread may need a guard meanwhile
-            for last in (process.kill, lambda: None):
-                try:
-                    process.wait(_LEAVE_SECONDS)
-                except subprocess.TimeoutExpired:
-                    last()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_KILL_SECONDS)
 
     def _apply(self, mark: str, pgid: int | None, leaving: list[subprocess.Popen[bytes]]) -> None:
         """Carry out one change; `_OVERDUE` stands for a check of the time. A guard that has to end is added to `leaving`."""
@@ -495,9 +489,7 @@ class Guard:
             rows.close()
         if process is None or process.stdin is None:
             return
-        # A guard without children exits at the end of its input. One that is replaced still knows children, and would end them: kill it.
-        if self._children:
-            process.kill()
+        process.kill()  # it may still know children, as when a row could not be cleared, and would end them
         with contextlib.suppress(OSError):
             process.stdin.close()
         leaving.append(process)

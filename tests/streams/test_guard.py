@@ -441,6 +441,24 @@ def test_a_guard_whose_file_takes_no_more_ends_no_child_and_its_host_is_warned(b
     assert ran.stderr.count("no guard could be started: children survive when this process is killed: [Errno 27]") == 1
 
 
+NOT_CLEARED = """
+import os, resource, subprocess
+from claude_transport.streams.guard import MARK_VARIABLE, Guard, new_mark
+mine, mark = Guard(), new_mark()
+child = subprocess.Popen(["sleep", "1000"], env={**os.environ, MARK_VARIABLE: mark}, start_new_session=True)
+mine.watch(mark, child.pid)
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+mine.release(mark)  # waits for the guard to end
+print(mine.pid, child.poll(), flush=True)
+child.kill()
+"""
+
+
+def test_a_guard_whose_last_row_cannot_be_cleared_ends_nothing() -> None:
+    ran = subprocess.run([sys.executable, "-c", NOT_CLEARED], capture_output=True, check=False, timeout=60, text=True)
+    assert ran.stdout == "None None\n", ran.stderr
+
+
 def test_without_files_in_memory_a_guard_reads_one_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(name: str) -> int:
         raise PermissionError(1, "a filter of system calls", name)
