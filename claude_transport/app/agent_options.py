@@ -21,7 +21,7 @@ def refuse_foreign(args: SimpleNamespace, name: str) -> None:
     """Raise `ConfigurationError` for an argument that the agent `name` cannot fulfil. It is refused, not ignored."""
     for argument, owner in OF_ONE_AGENT.items():
         taken = name == owner if name in LIBRARY_AGENTS else argument in _fields_of(find_agent(name))
-        if not taken and getattr(args, argument, None):
+        if not taken and _is_given(getattr(args, argument, None)):
             said = f"{_option(argument)} is for {owner}: leave it out, or give --agent {owner}"
             raise ConfigurationError(said, option=argument)
 
@@ -30,9 +30,7 @@ def options_for(args: SimpleNamespace, agent: Agent, *, base: AgentOptions) -> A
     """Return the options of an agent: `base`, with what the arguments give. Raises `ConfigurationError` for one that it cannot fulfil."""
     refuse_foreign(args, agent.name)
     fields = _fields_of(agent)
-    given = {
-        name: value for name in (*_OF_ALL, *OF_ONE_AGENT) if (value := getattr(args, name, None)) and (name in fields or name in _OF_ALL)
-    }
+    given = {name: value for name in (*_OF_ALL, *OF_ONE_AGENT) if _is_given(value := getattr(args, name, None))}
     for name in given.keys() - fields:
         raise ConfigurationError(f"{_option(name)} is not for {agent.name}: leave it out", option=name)
     return replace(base, **given)
@@ -59,6 +57,11 @@ def check_program(args: SimpleNamespace, named: str | None) -> None:
         raise ConfigurationError(said, option="agent")
     if args.agent not in _CHOSEN:
         raise ConfigurationError(f"{named} runs a claude, and --agent {args.agent} a {args.agent}. Give one of them.", option="agent")
+
+
+def _is_given(value: object) -> bool:
+    """Whether an argument is on the command line. An empty text is: the agent refuses it by its name."""
+    return value is not None and value is not False and value not in ((), [])
 
 
 def _fields_of(agent: Agent) -> frozenset[str]:

@@ -71,6 +71,8 @@ def test_a_turn_that_fails_is_the_exit_code_of_a_recording(program: Program, tmp
     [
         (("record", "-o", "t", "--agent", "codex", "--permission-mode", "plan", "x"), "--permission-mode is for claude"),
         (("record", "-o", "t", "--codex-path", "/x", "x"), "--codex-path is for codex"),
+        (("record", "-o", "t", "--agent", "codex", "--system-prompt", "", "x"), "--system-prompt is for claude"),
+        (("record", "-o", "t", "--agent", "codex", "--model", "", "x"), "--model: '' is no name of a model"),
         (("serve", "--listen", "unix:///tmp/never", "--agent", "codex", "--allowed-tools", "Read"), "--allowed-tools is for claude"),
         (("serve", "--listen", "unix:///tmp/never", "--agent", "codex", "--offline"), "--offline is for claude"),
         (("serve", "--listen", "unix:///tmp/never", "--sandbox", "read-only"), "--sandbox is for codex"),
