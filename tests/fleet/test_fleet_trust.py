@@ -127,6 +127,18 @@ async def put(broker: BrokerServer, key: str, number: str, fields: dict[Any, Any
         await connection.aclose()
 
 
+async def everything_told(broker: BrokerServer, session: str) -> None:
+    """Wait until the client has told that it has read all: the broker forgets the whole stream then, also what others have put there."""
+    connection = Broker(BrokerAddress(broker.url))
+    await connection.start(timeout=10)
+    try:
+        with anyio.fail_after(20):
+            while len(set(await connection.command("hmget", connection.keys.meta(session), ["wo", "co"]))) != 1:
+                await a_moment()
+    finally:
+        await connection.aclose()
+
+
 HOSTILE: list[tuple[str, dict[Any, Any]]] = [
     ("1-0", {"x": "y"}),
     ("1-7", {"e": "1.a", "k": "d", "d": "{}"}),
@@ -176,6 +188,7 @@ async def test_what_waits_for_a_process_that_reads_nothing_is_bounded(broker: Br
 
 async def test_a_hostile_entry_for_a_client_is_a_typed_error(broker: BrokerServer) -> None:
     async with serving(FleetWorker(broker.url, command=ECHO)), FleetTransport(broker.url) as transport:
+        await everything_told(broker, str(transport.session))
         await put(broker, f"{{claude-fleet:{transport.session}}}:out", "77-0", {"x": "y"})
         with pytest.raises(errors.ProtocolError), anyio.fail_after(20):
             await anext(transport.read_messages())
