@@ -107,7 +107,6 @@ MEANINGS: Mapping[str, str] = {
     "exec.cli.timeout": "There was no complete answer in time.",
     "fleet.broker_lost": "The broker of a fleet was not reached again, or took no call, for as long as this end waits.",
     "fleet.broker_unreachable": "The broker of a fleet could not be reached at all.",
-    "fleet.cluster": "The broker of a fleet is a node of a cluster, which a fleet cannot use.",
     "fleet.fenced": "Another client, or another worker, has taken the place of this end of a session.",
     "fleet.gone": "The broker does not know the session: it has ended, or the broker has started again without its data.",
     "fleet.line_too_long": "A line in the broker has no end within the limit of its reader.",

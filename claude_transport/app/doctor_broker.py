@@ -8,27 +8,21 @@ import msgspec
 
 from claude_transport.app.failures import EXIT_FAILED, EXIT_OK
 from claude_transport.app.terminal import TerminalOutput, json_for_terminals, visible
-from claude_transport.errors import CLIConnectionError
-from claude_transport.fleet.broker import BrokerAddress
 
 
 async def examine(url: str, *, as_json: bool) -> int:
     """Report on stdout, and return the exit code: 1 when the broker has a fault. Raises `CLIConnectionError` when it is not reached."""
-    from claude_transport.fleet.registry import BrokerCheck, FleetRegistry
+    from claude_transport.fleet.registry import FleetRegistry
 
-    try:
-        async with FleetRegistry(url) as registry:
-            check = await registry.check()
-    except CLIConnectionError as exc:
-        if exc.code != "fleet.cluster":
-            raise
-        check = BrokerCheck(address=str(BrokerAddress(url)), findings=(str(exc),))
+    async with FleetRegistry(url) as registry:
+        check = await registry.check()
     output = TerminalOutput(sys.stdout)
     if as_json:
         await output.write_bytes(json_for_terminals(msgspec.json.encode(check)) + b"\n")
     else:
         lines = [
             f"Broker      {check.address}",
+            f"Mode        {check.mode}" + (f" of {len(check.servers)} primaries" if check.mode == "cluster" else ""),
             f"Server      {check.version or 'unknown'}, {check.role or 'unknown role'}",
             f"Round trip  {check.round_trip_ms:g} ms",
             *(f"Setting     {name} {value}" for name, value in sorted(check.settings.items())),

@@ -6,21 +6,22 @@ A lost connection is made again in the background; each call that it cuts raises
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import re
 import ssl
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, Final, NoReturn
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NoReturn, TypeVar
 
 import anyio
 import anyio.lowlevel
+import msgspec
+from anyio.abc import TaskGroup
 from anyio.lowlevel import RunVar
 
 from claude_transport.backoff import Backoff
 from claude_transport.errors import (
     AuthenticationError,
-    ClaudeTransportError,
     CLIConnectionError,
     ConfigurationError,
     ConnectionLost,
@@ -29,34 +30,25 @@ from claude_transport.errors import (
 from claude_transport.fleet.answers import MALFORMED, entries_of, reply_of, text_of
 from claude_transport.fleet.ends import FleetEnd
 from claude_transport.fleet.messages import Append, Call, Entry, Renew, Reply, Side, Sync, Take
-from claude_transport.fleet.scripts import APPEND, RENEW, SYNC, TAKE, FleetKeys
+from claude_transport.fleet.scripts import APPEND, APPEND_TO_SHARD, RENEW, SYNC, TAKE, FleetKeys, SharedKeys
+from claude_transport.fleet.shard import RECONNECTING, Shard
 from claude_transport.loggers import logger_for
 from claude_transport.loops.background import LoopTask
 from claude_transport.loops.current import Wakeup
 from claude_transport.redis.address import RedisAddress
-from claude_transport.redis.client import (
-    COMMAND_TIMEOUT,
-    RespConnection,
-    RespCut,
-    digest_of,
-    first_of,
-    is_answer,
-    is_of_server,
-    make_client,
-    require_coredis,
-)
+from claude_transport.redis.client import COMMAND_TIMEOUT, PostedCall, RespCut, digest_of, require_coredis
 from claude_transport.redis.resp import RespError
+from claude_transport.redis.slots import SLOTS, NodeAddress, Redirection, ranges_of, redirection_of, slot_of
 from claude_transport.text.printable import printable
 
 logger: logging.Logger = logger_for(__name__)
+
+_Answer = TypeVar("_Answer")
 
 DEFAULT_PREFIX: Final = "claude-fleet"
 
 READ_ENTRIES: Final = 64
 """Entries of one stream that are read at once."""
-
-_BACKOFF: Final = Backoff(first=0.05, factor=2.0, maximum=1.0)
-"""Delays between attempts to reach a broker that was lost."""
 
 _POLL: Final = Backoff(first=0.005, factor=2.0, maximum=0.25, jitter=0)
 """Delays between questions whether the reader of a full stream has taken something."""
@@ -70,9 +62,23 @@ _DENIED: Final = re.compile(r"run the '([\w|-]{1,40})' command")
 _TRANSIENT: Final = ("OOM", "LOADING", "MISCONF", "BUSY", "READONLY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "NOREPLICAS", "UNBLOCKED")
 """What a broker says that will take the call later: it is out of memory, reads its file, or changes its role."""
 
+_PARTS: Final = 16
+"""Into how many parts a cluster divides what all sessions share. Programs with another number would not find each other."""
 
-_ANSWERS: Final = ("ResponseError", "NoScriptError", "StreamConsumerGroupError", "AuthorizationError", "WrongTypeError", "DataError")
-"""Errors that the server has said: the connection is as good as before."""
+_MOST_SHARDS: Final = 1000
+"""The most servers of one cluster. One that names more is not followed there."""
+
+_NAMED_SECONDS: Final = 60.0
+"""Seconds for which a server is kept that another one has named, although it has no slot yet."""
+
+_MOST_NAMED: Final = 64
+"""The most servers that are kept so."""
+
+_MOST_REDIRECTIONS: Final = 5
+"""Redirections of one call."""
+
+_WITHOUT_KEY: Final = frozenset({"time", "info", "ping", "echo", "config", "acl", "client"})
+"""The first words of commands that no key sends to a server."""
 
 
 _shared: RunVar[dict[tuple[str, ssl.SSLContext | None], Broker]] = RunVar("brokers of this event loop")
@@ -119,23 +125,23 @@ class BrokerAddress:
 
 
 class Broker:
-    """The connections to the server of a fleet, which are made again whenever they are lost. Use it with `start()` and `aclose()`.
+    """The connections to the broker of a fleet, one server or a cluster, which are made again whenever they are lost.
 
-    Channels have a connection of their own. A server ends a connection that is told more than it takes, and any client of the fleet may say
-    much on a channel: calls do not suffer from that. `generation` grows with each loss of the connection for calls: what was known before
-    it has to be asked again.
+    Use it with `start()` and `aclose()`. Each call goes to the server that has its key. One server has all of them.
     """
 
     def __init__(self, address: BrokerAddress) -> None:
         self.address: BrokerAddress = address
         self.keys: FleetKeys = FleetKeys(address.prefix)
-        self.generation: int = 0
-        self._client: Any = None
-        self._link: RespConnection | None = None  # for calls
-        self._ear: RespConnection | None = None  # for channels
+        self._is_cluster: bool | None = None  # None: no server has said it yet
+        self._shards: dict[NodeAddress, Shard] = {}
+        self._only: Shard | None = None  # the server of the address, when it is no cluster
+        self._slots: list[Shard | None] = []  # of a cluster: the shard of each slot
+        self._named_at: dict[NodeAddress, float] = {}  # when a call was sent on to a server that has no slots yet
+        self._is_stale = False  # a key was not where `_slots` said
         self._failure: Exception | None = None
         self._changed = Wakeup()
-        self._dropped = Wakeup()
+        self._tasks: TaskGroup | None = None
         self._task: LoopTask | None = None
         self._closing = False
         self._users = 0
@@ -149,43 +155,57 @@ class Broker:
             there = {}
             _shared.set(there)
         found = there.get(address.identity)
-        if found is None or found._closing or (found._client is None and found._failure is not None):  # noqa: SLF001 - of this class
+        if found is None or found._closing or (found._failure is not None and not found.is_connected):  # noqa: SLF001 - of this class
             found = there[address.identity] = cls(address)
         return found
 
     async def start(self, *, timeout: float) -> None:
-        """Connect. Returns when the server has answered.
+        """Connect. Returns when each server of the broker has answered; when time is over, one server of a cluster is enough.
 
         Raises:
             AuthenticationError: the server does not accept the user or the password.
-            CLIConnectionError: the server was not reached within `timeout` seconds, or is a node of a cluster (`fleet.cluster`).
+            CLIConnectionError: no server was reached within `timeout` seconds, or it is none for data (`fleet.refused`).
         """
         self._users += 1
         if self._task is None:
             self._task = LoopTask.spawn(self._run, name=f"broker {self.address}", at_end=self._changed.fire)
         try:
             with anyio.move_on_after(timeout):
-                while self._client is None and self._failure is None:
+                while not self.is_connected and (self._failure is None or self._slots):
                     await self._changed.wait()
         except BaseException:
             await self.aclose()
             raise
-        if self._client is None:
+        if not self.is_connected and not (self._slots and any(shard.link for shard in self._shards.values())):
             await self.aclose()
             raise self._error()
 
     @property
     def is_connected(self) -> bool:
-        """True while calls can be made."""
-        return self._client is not None
+        """True while calls can be made, to each server."""
+        is_known = self._is_cluster is False or bool(self._slots)
+        return is_known and all(shard.link is not None for shard in self._shards.values())
 
-    def _refuse_mode(self, greeting: Any) -> None:
-        """Raise `CLIConnectionError` for a node of a cluster: keys that are on other nodes are not followed."""
-        mode = text_of(greeting.get(b"mode", b"standalone")) if isinstance(greeting, dict) else "standalone"
-        if mode != "standalone":
-            what = "a node of a cluster" if mode == "cluster" else f"no server for data (its mode is {printable(mode, at_most=32)})"
-            message = f"{self.address} is {what}: a fleet needs one primary without cluster mode (cluster-enabled no)"
-            raise CLIConnectionError(message, code="fleet.cluster", retryable=False)
+    @property
+    def mode(self) -> str:
+        """What the broker is: `standalone`, `cluster`, or an empty text before a server has said it."""
+        return "" if self._is_cluster is None else "cluster" if self._is_cluster else "standalone"
+
+    def _greeted(self, greeting: Mapping[bytes, Any]) -> None:
+        """Learn whether the broker is a cluster. Raises `CLIConnectionError` for a server that is of no use."""
+        mode = text_of(greeting.get(b"mode", b"standalone"))
+        if mode not in ("standalone", "cluster"):
+            shown = printable(mode, at_most=32)
+            message = f"{self.address} is no server for data (its mode is {shown}): a fleet needs a primary, or a node of a cluster"
+            raise CLIConnectionError(message, code="fleet.refused", retryable=False)
+        is_cluster = mode == "cluster"
+        if self._is_cluster is None:
+            self._is_cluster = is_cluster
+            if is_cluster:
+                self._is_stale = True
+                self.keys.divide(_PARTS)
+        elif self._is_cluster != is_cluster:
+            raise CLIConnectionError(f"{self.address} has changed its mode to {mode}", code="fleet.refused", retryable=False)
 
     def _error(self) -> CLIConnectionError:
         failure = self._failure
@@ -205,7 +225,7 @@ class Broker:
         return CLIConnectionError(f"{self.address} cannot be reached: {printable(said, at_most=300)}", code="fleet.broker_unreachable")
 
     async def aclose(self) -> None:
-        """Close the connection, once each user has closed it. A cancelled call still closes."""
+        """Close the connections, once each user has closed them. A cancelled call still closes."""
         self._users -= 1
         if self._users > 0:
             return
@@ -213,147 +233,161 @@ class Broker:
         there = _shared.get({})
         if there.get(self.address.identity) is self:
             del there[self.address.identity]
-        self._dropped.fire()
         self._changed.fire()
         if self._task is not None:
             self._task.cancel()
             await self._task.join()
 
     async def _run(self) -> None:
-        retry = 0
-        while not self._closing:
-            try:
-                await self._run_once()
-                retry = 0
-            except Exception as exc:  # noqa: BLE001 - a task group inside wraps each error in a group
-                self._failure = first_of(exc)
-                logger.info("%s: the connection was lost (%s)", self.address, type(self._failure).__name__)
-            finally:
-                self._drop(self._client)
-            if not self._closing:
-                await anyio.sleep(_BACKOFF.delay(retry))
-                retry += 1
+        async with anyio.create_task_group() as self._tasks:
+            self._only = self._shard_at(self._seed)
+            await self._learn_slots()
 
-    async def _run_once(self) -> None:
-        """Connect, and carry calls until the connection is lost. Raises what kept it from being made."""
-        async with (
-            make_client(self.address.server, connect_timeout=COMMAND_TIMEOUT) as client,
-            anyio.create_task_group() as tasks,
-            self._connected(self._link_lost) as link,
-        ):
-            with anyio.fail_after(COMMAND_TIMEOUT):
-                await link.call(["PING"])  # a server that reads its file says so now
-            tasks.start_soon(self._listen)
-            with anyio.fail_after(COMMAND_TIMEOUT):
-                while self._ear is None:
-                    await self._changed.wait()
-            self._client, self._link, self._failure = client, link, None
-            self._tell_followers()
-            self._changed.fire()
-            while self._client is client and not self._closing:
-                await self._dropped.wait()
-            tasks.cancel_scope.cancel()
+    # Where keys are.
 
-    @contextlib.asynccontextmanager
-    async def _connected(self, lost: Callable[[RespConnection], object]) -> AsyncIterator[RespConnection]:
-        """Make a connection, and carry it. Calls `lost` with it when it is lost."""
-        with anyio.fail_after(COMMAND_TIMEOUT):
-            link = await RespConnection.open(self.address.server, heard=self._heard, timeout=COMMAND_TIMEOUT)
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._carry, link, lost)
-                with anyio.fail_after(COMMAND_TIMEOUT):
-                    self._refuse_mode(await link.greet(self.address.server))
-                yield link
-                tasks.cancel_scope.cancel()
-        finally:
-            await link.aclose()
+    @property
+    def _seed(self) -> NodeAddress:
+        return NodeAddress(self.address.server.host, self.address.server.port)
 
-    async def _carry(self, link: RespConnection, lost: Callable[[RespConnection], object]) -> None:
-        try:
-            await link.run()
-        except RespCut as exc:
-            logger.info("%s: a connection was lost (%s)", self.address, printable(exc, at_most=200))
-            lost(link)
+    def _shard_at(self, node: NodeAddress) -> Shard:
+        """Return the shard of a server. Connects to it, when it is new."""
+        found = self._shards.get(node)
+        if found is None:
+            assert self._tasks is not None  # noqa: S101 - for the type checkers: it runs
+            address = msgspec.structs.replace(self.address.server, host=node.host, port=node.port)
+            found = Shard(address, greeted=self._greeted, heard=self._heard, changed=self._shard_changed, listening=self._tune)
+            self._shards[node] = found
+            self._tasks.start_soon(found.run)
+        return found
 
-    def _link_lost(self, link: RespConnection) -> None:
-        if link is self._link:
-            self._drop(self._client)
-
-    def _ear_lost(self, ear: RespConnection) -> None:
-        if ear is self._ear:
-            self._ear = None
-            self._dropped.fire()
-
-    async def _listen(self) -> None:
-        """Keep the connection for channels, until the call is cancelled. One that is lost soon is made again ever more slowly."""
-        retry = 0
-        while True:
-            began = anyio.current_time()
-            try:
-                async with self._connected(self._ear_lost) as ear:
-                    self._ear = ear
-                    self._changed.fire()
-                    for name in self._followed:
-                        self._subscribe(ear, name)
-                    while self._ear is ear:
-                        await self._dropped.wait()
-            except Exception as exc:  # noqa: BLE001 - a task group inside wraps each error in a group
-                logger.info("%s: its channels cannot be heard now (%s)", self.address, type(first_of(exc)).__name__)
-            finally:
-                self._ear = None
-            retry = 0 if anyio.current_time() - began > _BACKOFF.maximum else retry + 1
-            await anyio.sleep(_BACKOFF.delay(retry))
-
-    def _drop(self, client: Any) -> None:
-        """Give `client` up, when it is the one in use."""
-        if client is not None and client is self._client:
-            self._client = self._link = None
-            self.generation += 1
-            self._dropped.fire()
-            self._tell_followers()
+    def _shard_changed(self, shard: Shard) -> None:
+        """A server is connected, or was lost: what its followers were not told, they read."""
+        if shard.failure is not None and not self._slots:
+            self._failure = shard.failure
+        elif shard.link is not None:
+            self._failure = None
+        self._tell_followers(*(name for name in self._followed if self._shard_of(name.decode()) is shard))
         self._changed.fire()
 
-    async def reached(self, *, patience: float) -> None:
-        """Wait until the broker can be called, at most `patience` seconds.
+    def _shard_of(self, key: str) -> Shard | None:
+        """Return the shard that has a key; None while no server is known that has it."""
+        if self._slots:
+            return self._slots[slot_of(key)]
+        return None if self._is_cluster else self._only
+
+    def _outdated(self) -> None:
+        """Ask again soon where the slots are."""
+        self._is_stale = True
+        self._changed.fire()
+
+    async def _learn_slots(self) -> None:
+        """Ask a cluster again and again which server has which slot, as long as something was not where it should be."""
+        retry = 0
+        while True:
+            while self._is_cluster is not True or not (self._is_stale or any(shard.link is None for shard in self._shards.values())):
+                retry = 0
+                await self._changed.wait()
+            self._is_stale = False
+            if not await self._ask_for_slots():
+                self._shard_at(self._seed)  # it may have moved to other machines altogether
+            await anyio.sleep(RECONNECTING.delay(retry))
+            retry += 1
+
+    async def _ask_for_slots(self) -> bool:
+        """Ask each server in turn until one answers. Returns whether one did."""
+        for node, shard in tuple(self._shards.items()):
+            link = shard.link
+            if link is None:
+                continue
+            try:
+                self._take_slots(await link.call(["CLUSTER", "SLOTS"]), of=node)
+            except RespCut:
+                shard.drop(link)
+            except (RespError, ValueError) as exc:
+                logger.warning("%s does not say where the slots of the cluster are: %s", shard.address, printable(exc, at_most=200))
+                if not self._slots:
+                    self._failure = exc
+                    self._changed.fire()
+            else:
+                return True
+        return False
+
+    def _take_slots(self, answer: Any, *, of: NodeAddress) -> None:
+        """Take the answer of the server `of`. Raises `ValueError` for what no node says."""
+        ranges = [(slots, NodeAddress(node.host or of.host, node.port)) for slots, node in ranges_of(answer)]
+        nodes = {node for _, node in ranges}
+        if not nodes:
+            self._outdated()  # it is being set up, and has no place for keys yet
+            return
+        if len(nodes) > _MOST_SHARDS:
+            raise ValueError(f"a cluster has said {len(nodes)} servers, and no more than {_MOST_SHARDS} are followed")
+        found: list[Shard | None] = [None] * SLOTS
+        for slots, node in ranges:
+            shard = self._shard_at(node)
+            for slot in slots:
+                found[slot] = shard
+        for node in nodes:
+            self._named_at.pop(node, None)
+        for node in self._shards.keys() - nodes - self._named():
+            self._shards.pop(node).stop()
+        before, self._slots = self._slots, found
+        self._moved(name for name in self._followed if not before or before[slot_of(name.decode())] is not self._shard_of(name.decode()))
+        self._changed.fire()
+
+    def _moved(self, names: Iterable[bytes]) -> None:
+        """Follow each channel on the server that has it now. What was told meanwhile on those channels was missed."""
+        for shard in self._shards.values():
+            self._tune(shard)
+        self._tell_followers(*names)
+
+    def _note(self, redirection: Redirection, *, by: Shard) -> Shard:
+        """Take what a server has said of a slot. Returns the shard that has the key."""
+        node = redirection.node
+        if not node.host:
+            node = NodeAddress(by.address.host, node.port)
+        if node not in self._shards or node in self._named_at:
+            self._named_at[node] = anyio.current_time()
+            if len(self._named()) > _MOST_NAMED:
+                raise ProtocolError(f"{self.address} names more servers than a cluster has", code=MALFORMED)
+        shard = self._shard_at(node)
+        if not redirection.asks and self._slots:
+            self._slots[redirection.slot] = shard
+            self._moved(name for name in self._followed if slot_of(name.decode()) == redirection.slot)
+            self._outdated()
+        return shard
+
+    def _named(self) -> set[NodeAddress]:
+        """Return the servers without slots to which calls were sent on of late."""
+        now = anyio.current_time()
+        self._named_at = {node: at for node, at in self._named_at.items() if now - at < _NAMED_SECONDS}
+        return set(self._named_at)
+
+    def generation_of(self, session: str) -> tuple[object, int]:
+        """Return what changes when the connection to the server of a session is lost, or the session comes to another server.
+
+        What was known of the session before has to be asked again.
+        """
+        shard = self._shard_of(self.keys.meta(session))
+        return shard, -1 if shard is None else shard.generation
+
+    async def reached(self, session: str, *, patience: float) -> None:
+        """Wait until the server of a session can be called, at most `patience` seconds.
 
         Raises:
             ConnectionLost: it cannot (`fleet.broker_lost`).
         """
+        key = self.keys.meta(session)
         with anyio.move_on_after(patience):
-            while self._client is None and not self._closing:
+            while not self._can_call(key) and not self._closing:
                 await self._changed.wait()
-        if self._client is None:
+        if not self._can_call(key):
             raise ConnectionLost(f"{self.address} was not reached again in {patience:g} s", code="fleet.broker_lost")
 
-    @contextlib.asynccontextmanager
-    async def _using(self, *, timeout: float) -> AsyncIterator[Any]:
-        client = self._client
-        if client is None:
-            await anyio.lowlevel.checkpoint()
-            raise BrokerCut("the broker is not connected")
-        try:
-            with anyio.fail_after(timeout):
-                yield client
-        except (ClaudeTransportError, BrokerCut):
-            raise
-        except Exception as exc:
-            failure = first_of(exc)
-            if not is_of_server(failure):
-                raise
-            said = self.address.server.without_password(str(failure))
-            name = type(failure).__name__
-            keeps = name in _ANSWERS
-            if keeps and not _is_transient(said):
-                spoilt = name == "WrongTypeError"
-                what = "holds something that no end of a fleet writes" if spoilt else "refused a call"
-                message = f"{self.address} {what}: {name}: {printable(said, at_most=300)}"
-                raise ProtocolError(message, code=MALFORMED if spoilt else "fleet.refused") from None
-            if not keeps or said.startswith(("READONLY", "LOADING", "MASTERDOWN")):
-                self._drop(client)
-            cut = BrokerCut(f"{name}: {said}", refused=is_answer(failure))
-            logger.debug("%s: a call was cut: %s", self.address, cut)
-            raise cut from None
+    def _can_call(self, key: str) -> bool:
+        shard = self._shard_of(key)
+        return shard is not None and shard.link is not None
+
+    # Calls.
 
     async def script(self, text: str, keys: Sequence[str], args: Sequence[Any]) -> list[Any]:
         """Run a script. Returns its answer, a list that begins with a word.
@@ -362,54 +396,135 @@ class Broker:
             BrokerCut: the connection was lost, or the broker takes no writes now.
             ProtocolError: the broker refused it (`fleet.refused`), or a key holds what no end writes (`fleet.malformed`).
         """
+        return await self._script(text, keys, args, follow=True)
+
+    async def _script(self, text: str, keys: Sequence[str], args: Sequence[Any], *, follow: bool) -> list[Any]:
         words = [len(keys), *keys, *args]
+        key = keys[0] if keys else self._any_key
         try:
-            answer = await self._ask(["EVALSHA", digest_of(text), *words])
+            answer = await self._ask(key, ["EVALSHA", digest_of(text), *words], follow=follow)
         except RespError as exc:
             if exc.code != "NOSCRIPT":
-                self._raise_refusal(exc, is_script=True)
+                self._raise_refusal(exc, key, is_script=True)
             try:
-                answer = await self._ask(["EVAL", text, *words])
+                answer = await self._ask(key, ["EVAL", text, *words], follow=follow)
             except RespError as other:
-                self._raise_refusal(other, is_script=True)
+                self._raise_refusal(other, key, is_script=True)
         if not isinstance(answer, list) or not answer:
             raise ProtocolError("a script of the broker has given no list", code=MALFORMED)
         return answer
 
-    async def _ask(self, words: Sequence[Any]) -> Any:
-        """Make a call. Raises `BrokerCut`, or `RespError` for what the server has said."""
-        link = self._link
-        if link is None:
-            await anyio.lowlevel.checkpoint()
-            raise BrokerCut("the broker is not connected")
-        try:
-            return await link.call(words)
-        except RespCut as exc:
-            if link is self._link:
-                self._drop(self._client)
-            cut = BrokerCut(self.address.server.without_password(str(exc)))
-            logger.debug("%s: a call was cut: %s", self.address, cut)
-            raise cut from None
+    async def _ask(self, key: str, words: Sequence[Any], *, follow: bool) -> Any:
+        """Make a call to the server that has `key`. Raises `BrokerCut`, or `RespError` for what the server has said.
 
-    def _raise_refusal(self, exc: RespError, *, is_script: bool = False) -> NoReturn:
+        With `follow`, a call to a server that has not the key any more goes on to the one that has it. Else it is cut: the caller has to
+        compare first what that server knows.
+        """
+        shard = self._shard_of(key)
+        asks = False
+        for _ in range(_MOST_REDIRECTIONS):
+            link = None if shard is None else shard.link
+            if shard is None or link is None:
+                await anyio.lowlevel.checkpoint()
+                raise BrokerCut("the broker is not connected")
+            try:
+                if asks:
+                    link.post(["ASKING"])  # it goes out together with the call
+                return await link.call(words)
+            except RespCut as exc:
+                shard.drop(link)
+                cut = BrokerCut(self.address.server.without_password(str(exc)))
+                logger.debug("%s: a call was cut: %s", self.address, cut)
+                raise cut from None
+            except RespError as exc:
+                redirection = redirection_of(exc) if self._is_cluster else None
+                if redirection is None:
+                    raise
+                shard, asks = self._note(redirection, by=shard), redirection.asks
+                if not (follow or asks):
+                    raise BrokerCut(f"another server of the broker has the key now: {exc}") from None
+                await self._linked(shard)
+        raise BrokerCut("the servers of the broker send a call from one to the other")
+
+    async def _linked(self, shard: Shard) -> None:
+        """Wait a moment until a server is connected of which another one has just told."""
+        with anyio.move_on_after(COMMAND_TIMEOUT):
+            while shard.link is None and not self._closing:
+                await self._changed.wait()
+
+    def _raise_refusal(self, exc: RespError, key: str, *, is_script: bool = False) -> NoReturn:
         """Raise what an error of the server means."""
         said = self.address.server.without_password(str(exc))
         if not _is_transient(said):
             spoilt = exc.code in ("WRONGTYPE", "TOOLARGE") or (is_script and exc.code != "NOPERM" and "NOPERM" not in said)
             what = "holds something that no end of a fleet writes" if spoilt else "refused a call"
             raise ProtocolError(f"{self.address} {what}: {printable(said, at_most=300)}", code=MALFORMED if spoilt else "fleet.refused")
-        if said.startswith(("READONLY", "LOADING", "MASTERDOWN")):
-            self._drop(self._client)
+        if said.startswith(("READONLY", "LOADING", "MASTERDOWN")) and (shard := self._shard_of(key)) is not None:
+            shard.drop(shard.link)
+        if exc.code == "CLUSTERDOWN":
+            self._outdated()
         cut = BrokerCut(said, refused=True)
         logger.debug("%s: a call was cut: %s", self.address, cut)
         raise cut
 
-    async def command(self, name: str, *args: Any, timeout: float = COMMAND_TIMEOUT, **options: Any) -> Any:
-        """Call the method `name` of the client. Raises as `script()` does."""
-        async with self._using(timeout=timeout) as client:
-            return await getattr(client, name)(*args, **options)
+    async def command(self, name: str, *args: Any) -> Any:
+        """Make a call such as `command("hset", key, {"name": "value"})`, and return the answer. Raises as `script()` does.
+
+        An underscore in `name` separates two words. A list stands for its items, a mapping for names and values, of `zadd` for scores and
+        members: `{"member": score}`. The answer to `hgetall` and `config_get` is a mapping.
+        """
+        words = words_of(name, args)
+        has_key = len(words) > 1 and name.partition("_")[0] not in _WITHOUT_KEY
+        key = str(words[1]) if has_key else self._any_key
+        try:
+            answer = await self._ask(key, words, follow=True)
+        except RespError as exc:
+            self._raise_refusal(exc, key)
+        if name in ("hgetall", "config_get"):
+            return dict(zip(answer[::2], answer[1::2], strict=False)) if isinstance(answer, list) else {}
+        return answer
+
+    async def command_at_each(self, name: str, *args: Any) -> dict[str, Any]:
+        """Make the same call to each server, and return the answers by address. Raises as `script()` does."""
+        answers: dict[str, Any] = {}
+        for shard in tuple(self._shards.values()):
+            if (link := shard.link) is None:
+                raise BrokerCut(f"{shard.address} is not connected")
+            try:
+                answers[str(shard.address)] = await link.call(words_of(name, args))
+            except RespCut as exc:
+                raise BrokerCut(self.address.server.without_password(str(exc))) from None
+            except RespError as exc:
+                self._raise_refusal(exc, self._any_key)
+        return answers
+
+    @property
+    def _any_key(self) -> str:
+        """A key of a server that can be called, if there is one: for calls that every server answers alike."""
+        keys = [part.nodes for part in self.keys.parts]
+        return next(filter(self._can_call, keys), keys[0])
+
+    async def at_each_part(self, call: Callable[[SharedKeys], Awaitable[_Answer]]) -> list[_Answer]:
+        """Make a call for each part of what all sessions share, and return the answers.
+
+        A part whose server is lost keeps no other one from being asked. Raises as `script()` does, when no part has answered.
+        """
+        answers: list[_Answer] = []
+        lost: BrokerCut | None = None
+        for part in self.keys.parts:
+            try:
+                answers.append(await call(part))
+            except BrokerCut as exc:
+                lost = exc
+        if lost is not None and not answers:
+            raise lost
+        return answers
 
     # Channels.
+
+    @property
+    def _verbs(self) -> tuple[bytes, bytes, bytes]:
+        return (b"ssubscribe", b"sunsubscribe", b"smessage") if self._is_cluster else (b"subscribe", b"unsubscribe", b"message")
 
     async def follow(self, channel: str, heard: Callable[[bytes], object]) -> None:
         """Call `heard` with each message of a channel, until `unfollow()`. It must not wait or raise.
@@ -422,13 +537,17 @@ class Broker:
         """
         name = channel.encode()
         self._followed.setdefault(name, []).append(heard)
-        if self._ear is None:
+        shard = self._shard_of(channel)
+        if shard is None or shard.ear is None:
             raise BrokerCut("the channels of the broker are not heard now")
+        shard.tuned.add(name)
         try:
-            await self._ear.call(["SUBSCRIBE", name], topic=(b"subscribe", name))
+            await shard.ear.call([self._verbs[0].upper(), name], topic=(self._verbs[0], name))
         except RespError as exc:
+            if self._untuned(shard, name, exc):
+                raise BrokerCut("another server of the broker has the channel now") from None
             self.unfollow(channel, heard)
-            self._raise_refusal(exc)
+            self._raise_refusal(exc, channel)
         except RespCut as exc:
             raise BrokerCut(self.address.server.without_password(str(exc))) from None
         heard(b"")
@@ -441,24 +560,53 @@ class Broker:
             there.remove(heard)
             if not there:
                 del self._followed[name]
-                if self._ear is not None:
-                    self._ear.post(["UNSUBSCRIBE", name], topic=(b"unsubscribe", name))
+                for shard in self._shards.values():
+                    self._tune(shard, only=(name,))
 
-    def _subscribe(self, ear: RespConnection, name: bytes) -> None:
-        """Follow a channel again. Once the server has confirmed it, its followers hear that they may have missed something."""
-        ear.post(["SUBSCRIBE", name], topic=(b"subscribe", name), then=lambda: self._tell_followers(name))
+    def _tune(self, shard: Shard, *, only: Collection[bytes] = ()) -> None:
+        """Follow on a server those channels that are there, and leave the others. `only` names those that may have changed."""
+        ear = shard.ear
+        if ear is None:
+            return
+        subscribe, unsubscribe, _ = self._verbs
+        for name in only or shard.tuned | self._followed.keys():
+            wanted = name in self._followed and self._shard_of(name.decode()) is shard
+            if wanted and name not in shard.tuned:
+                shard.tuned.add(name)
+                ear.post([subscribe.upper(), name], topic=(subscribe, name), then=partial(self._tuned, shard, name))
+            elif not wanted and name in shard.tuned:
+                shard.tuned.discard(name)
+                if name not in self._followed:  # a server whose slot is elsewhere tells nobody any more
+                    ear.post([unsubscribe.upper(), name], topic=(unsubscribe, name))
+
+    def _tuned(self, shard: Shard, name: bytes, call: PostedCall) -> None:
+        """A server has answered that a channel is followed: its followers may have missed something."""
+        if not (isinstance(call.answer, RespError) and self._untuned(shard, name, call.answer)):
+            self._tell_followers(name)
+
+    def _untuned(self, shard: Shard, name: bytes, said: RespError | None) -> bool:
+        """Note that a server does not follow a channel. Returns False for an error which is no redirection."""
+        shard.tuned.discard(name)
+        redirection = redirection_of(said) if said is not None and self._is_cluster else None
+        if said is not None and redirection is None:
+            return False
+        self._outdated()  # it is followed again when the slots are known again
+        return True
 
     def _tell_followers(self, *names: bytes) -> None:
-        """Tell those that follow these channels, or any, that they may have missed something."""
-        for name in names or tuple(self._followed):
+        """Tell those that follow these channels that they may have missed something."""
+        for name in names:
             for heard in tuple(self._followed.get(name, ())):
                 heard(b"")
 
-    def _heard(self, items: list[Any]) -> None:
+    def _heard(self, shard: Shard, items: list[Any]) -> None:
         """Hand a message on to those that follow its channel."""
-        if len(items) == 3 and items[0] == b"message" and isinstance(items[1], bytes) and isinstance(items[2], bytes):
-            for heard in tuple(self._followed.get(items[1], ())):
-                heard(items[2])
+        match items:
+            case [kind, bytes() as name, bytes() as message] if kind == self._verbs[2]:
+                for heard in tuple(self._followed.get(name, ())):
+                    heard(message)
+            case [b"sunsubscribe", bytes() as name, *_] if name in shard.tuned:
+                self._untuned(shard, name, None)  # its slot is on another server now
 
     async def listen(self, channel: str, heard: Callable[[bytes], object]) -> None:
         """Follow a channel until the call is cancelled. A broker that refuses it is not asked again."""
@@ -471,36 +619,59 @@ class Broker:
         finally:
             self.unfollow(channel, heard)
 
+    async def publish(self, channel: str, message: str | bytes) -> int:
+        """Tell those that follow a channel. Returns how many did. Raises as `script()` does."""
+        return int(await self.command("spublish" if self._is_cluster else "publish", channel, message))
+
+    # Sessions.
+
     async def call(self, session: str, call: Call) -> Reply:
-        """Carry out one call of an end of `session`. Raises as `script()` does."""
+        """Carry out one call of an end of `session`. Raises as `script()` does.
+
+        A call to a server that has the session no more is cut: another one may have lost the end of a stream.
+        """
         meta = self.keys.meta(session)
+        stream = self.keys.outgoing(session) if (call.side == Side.WORKER) == isinstance(call, Append) else self.keys.incoming(session)
         match call:
             case Append():
-                stream = self.keys.outgoing(session) if call.side == Side.WORKER else self.keys.incoming(session)
                 args: list[Any] = [call.side.value, call.token, call.first]
                 args += map(_or_empty, (call.turns, call.stored, call.fed))
                 for kind, data in call.entries:
                     args += (kind, data)
-                return reply_of(call, await self.script(APPEND, [meta, stream], args))
+                text, keys = APPEND_TO_SHARD if self._is_cluster else APPEND, [meta, stream]
             case Take():
-                stream = self.keys.incoming(session) if call.side == Side.WORKER else self.keys.outgoing(session)
-                told = [call.upto, _or_empty(call.turns), _or_empty(call.fed)]
-                return reply_of(call, await self.script(TAKE, [meta, stream], [call.side.value, call.token, *told]))
+                args = [call.side.value, call.token, call.upto, _or_empty(call.turns), _or_empty(call.fed)]
+                text, keys = TAKE, [meta, stream]
             case Sync():
                 known = [call.cursor, call.seen, call.taken, call.begun, call.over, call.stored, _or_empty(call.fed), call.heard, call.said]
-                return reply_of(call, await self.script(SYNC, [meta], [call.side.value, call.token, *known]))
+                args = [call.side.value, call.token, *known]
+                text, keys = SYNC, [meta]
             case Renew():
-                stream = self.keys.incoming(session) if call.side == Side.WORKER else self.keys.outgoing(session)
-                asked = [call.side.value, call.token, int(call.seconds * 1000), call.cursor]
-                return reply_of(call, await self.script(RENEW, [meta, stream], asked))
+                args = [call.side.value, call.token, int(call.seconds * 1000), call.cursor]
+                text, keys = RENEW, [meta, stream]
+        return reply_of(call, await self._script(text, keys, args, follow=False))
 
     async def read(self, key: str, cursor: int, *, count: int = READ_ENTRIES) -> list[Entry]:
-        """Return the entries of a stream behind the number `cursor`, at most `count`. Raises as `script()` does."""
+        """Return the entries of a stream behind the number `cursor`, at most `count`. Raises as `call()` does."""
         try:
-            found = await self._ask(["XREAD", "COUNT", count, "STREAMS", key, f"{cursor}-0"])
+            found = await self._ask(key, ["XREAD", "COUNT", count, "STREAMS", key, f"{cursor}-0"], follow=False)
         except RespError as exc:
-            self._raise_refusal(exc)
+            self._raise_refusal(exc, key)
         return entries_of(found)
+
+
+def words_of(name: str, args: Sequence[Any]) -> list[Any]:
+    """Return the words of `Broker.command()`."""
+    words: list[Any] = ["DEL"] if name == "delete" else name.upper().split("_")
+    for arg in args:
+        if isinstance(arg, Mapping):
+            for member, value in arg.items():
+                words += (value, member) if name == "zadd" else (member, value)
+        elif isinstance(arg, Collection) and not isinstance(arg, str | bytes):
+            words += arg
+        else:
+            words.append(arg)
+    return words
 
 
 def _is_transient(said: str) -> bool:
@@ -530,7 +701,7 @@ class Carrier:
         self.end: FleetEnd = end
         self._patience = patience
         self.on_change: Callable[[], object] = on_change
-        self._generation = broker.generation
+        self._generation = broker.generation_of(session)
         self._refused_since: float | None = None  # a comparison of the streams succeeds without a write, and ends no refusal
         self._refusals = 0
         self._syncing = anyio.Lock()
@@ -543,7 +714,11 @@ class Carrier:
     @property
     def is_current(self) -> bool:
         """True while both streams were compared since the last loss of the connection: what is read now belongs to the cursor."""
-        return self._generation == self._broker.generation
+        return self._generation == self._broker.generation_of(self._session)
+
+    async def reached(self, *, patience: float) -> None:
+        """Wait until the session can be called again. Raises as `Broker.reached()` does."""
+        await self._broker.reached(self._session, patience=patience)
 
     async def compare(self) -> None:
         """Compare both streams, if the connection was lost since the last time. Raises as `carry_out()` does."""
@@ -587,16 +762,16 @@ class Carrier:
         give_up = anyio.current_time() + self._patience
         async with self._syncing:
             retry = max(self._refusals - 1, 0)
-            while cut or self._generation != self._broker.generation:
+            while cut or not self.is_current:
                 if cut:
-                    await anyio.sleep(_BACKOFF.delay(retry))
+                    await anyio.sleep(RECONNECTING.delay(retry))
                     retry += 1
                 refused_until = give_up if self._refused_since is None else self._refused_since + self._patience
                 left = min(give_up, refused_until) - anyio.current_time()
-                await self._broker.reached(patience=max(left, 0))
+                await self._broker.reached(self._session, patience=max(left, 0))
                 if left <= 0:
                     raise ConnectionLost(f"{self._broker.address} took no call for {self._patience:g} s", code="fleet.broker_lost")
-                generation, call, asked_at = self._broker.generation, self.end.sync_call(), anyio.current_time()
+                generation, call, asked_at = self._broker.generation_of(self._session), self.end.sync_call(), anyio.current_time()
                 try:
                     reply = await self._broker.call(self._session, call)
                 except BrokerCut as exc:

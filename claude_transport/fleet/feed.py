@@ -108,7 +108,7 @@ class StreamFeed:
         try:
             entries = await self._broker.read(self._key, self._carrier.end.reader.cursor)
         except BrokerCut:
-            await self._broker.reached(patience=self._patience)
+            await self._carrier.reached(patience=self._patience)
             await anyio.lowlevel.checkpoint()
         finally:
             # what was read before the streams were compared does not belong to the cursor

@@ -49,7 +49,7 @@ class FleetObservation(Observation):
         self._lines: deque[ObservedLine] = deque()
         self._start = 0.0
         self._ended = self._closed = False
-        self._generation = 0
+        self._generation: tuple[object, int] = (None, 0)
         self._has_more, self._told = True, Wakeup()
         self.position: int = 0
 
@@ -86,7 +86,7 @@ class FleetObservation(Observation):
             if isinstance(exc, BrokerCut):
                 raise CLIConnectionError(f"{self._broker.address}: {exc}", code="fleet.broker_lost") from exc
             raise
-        self._start, self._generation = anyio.current_time(), self._broker.generation
+        self._start, self._generation = anyio.current_time(), self._broker.generation_of(self._session)
         self._reader = reader
         if self._fragments is not None and reader.cursor:
             self._fragments.miss()
@@ -105,7 +105,7 @@ class FleetObservation(Observation):
             raise CLIConnectionError(
                 f"the fleet has no session {printable(self._session, at_most=64)}", code="fleet.no_session", retryable=False
             )
-        found = await self._broker.command("xrange", keys.outgoing(self._session), count=1)
+        found = await self._broker.command("xrange", keys.outgoing(self._session), "-", "+", "COUNT", 1)
         said = count_of(last)
         first = entry_of(found[0][0], found[0][1]).number if found else said + 1
         if self._since is None:
@@ -141,10 +141,10 @@ class FleetObservation(Observation):
         self._has_more = False
         try:
             entries = await self._broker.read(self._broker.keys.outgoing(self._session), reader.cursor)
-            if self._generation != self._broker.generation:
+            if self._generation != self._broker.generation_of(self._session):
                 await self._check_after_loss(reader)
         except BrokerCut:
-            await self._broker.reached(patience=_PATIENCE)
+            await self._broker.reached(self._session, patience=_PATIENCE)
             await anyio.lowlevel.checkpoint()
             self._has_more = True
             return
@@ -155,7 +155,7 @@ class FleetObservation(Observation):
             self._take(arrival)
 
     async def _check_after_loss(self, reader: FleetReader) -> None:
-        self._generation = self._broker.generation
+        self._generation = self._broker.generation_of(self._session)
         last = await self._broker.command("hget", self._broker.keys.meta(self._session), "wo")
         if last is None or count_of(last) < reader.cursor:
             raise ReplayGap("the broker has lost a part of the session that was watched")

@@ -26,6 +26,7 @@ from claude_transport.text.printable import printable
 logger: logging.Logger = logger_for(__name__)
 
 _OLDEST: Final = (6, 2)
+_OLDEST_OF_CLUSTER: Final = (7, 0)  # the first one with channels that belong to a slot
 _PINGS: Final = 9
 _SETTINGS: Final = ("appendonly", "appendfsync", "maxmemory", "maxmemory-policy", "min-replicas-to-write")
 _TIMEOUT: Final = 10.0
@@ -70,9 +71,14 @@ class FleetNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BrokerCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """What `FleetRegistry.check()` has found: the server, the median of its round trips, its settings, and what is wrong with them."""
+    """What `FleetRegistry.check()` has found: the server, the median of its round trips, its settings, and what is wrong with them.
+
+    `mode` is `standalone` or `cluster`, and `servers` are the addresses of the primaries.
+    """
 
     address: str
+    mode: str = ""
+    servers: tuple[str, ...] = ()
     version: str = ""
     role: str = ""
     round_trip_ms: float = 0.0
@@ -101,8 +107,10 @@ class FleetRegistry:
     async def sessions(self) -> list[FleetSession]:
         """Return every session that has not ended, at most 10,000. Names in the queue that are those of no session are left out."""
         keys, now = self._broker.keys, await self._time()
-        queued = await self._read("zrange", keys.queue, 0, _MOST - 1)  # first: a worker moves names from there to the sessions
-        rows = [*await self._read("zrange", keys.sessions, 0, _MOST - 1), *queued]
+        rows: list[Any] = []
+        for part in keys.parts:
+            queued = await self._read("zrange", part.queue, 0, _MOST - 1)  # first: a worker moves names from there to the sessions
+            rows += [*await self._read("zrange", part.sessions, 0, _MOST - 1), *queued]
         found = []
         for name in dict.fromkeys(filter(None, map(session_name, rows))):
             try:
@@ -140,13 +148,16 @@ class FleetRegistry:
         ]
 
     async def check(self) -> BrokerCheck:
-        """Look at the broker: what it is, how fast it answers, and what a fleet needs and it does not have."""
-        info = {text_of(key): text_of(value) for key, value in (await self._ask("info")).items()}
-        settings: dict[str, str] = {}
+        """Look at the broker: what it is, how fast it answers, and what a fleet needs and it does not have. Of a cluster, at each primary.
+
+        The version and the settings are those of the first primary. A finding of one primary names it.
+        """
+        told = {place: _fields_of_info(answer) for place, answer in (await self._ask_each("info")).items()}
+        settings: dict[str, dict[str, str]] = {place: {} for place in told}
         try:
             for pattern in _SETTINGS:
-                found = await self._ask("config_get", [pattern])
-                settings |= {text_of(key): text_of(value) for key, value in found.items()}
+                for place, found in (await self._ask_each("config_get", pattern)).items():
+                    settings[place] |= fields_of(found)
         except ProtocolError:
             logger.info("the broker does not tell its settings")
         times = []
@@ -154,13 +165,22 @@ class FleetRegistry:
             began = anyio.current_time()
             await self._ask("ping")
             times.append(anyio.current_time() - began)
+        is_cluster = self._broker.mode == "cluster"
+        findings = [
+            f"{place}: {finding}" if is_cluster else finding
+            for place, info in told.items()
+            for finding in _findings(info, settings[place], is_cluster=is_cluster)
+        ]
+        first = next(iter(told))
         return BrokerCheck(
             address=str(self._broker.address),
-            version=info.get("redis_version", ""),
-            role=info.get("role", ""),
+            mode=self._broker.mode,
+            servers=tuple(told),
+            version=told[first].get("redis_version", ""),
+            role=told[first].get("role", ""),
             round_trip_ms=round(sorted(times)[_PINGS // 2] * 1000, 2),
-            settings=settings,
-            findings=tuple(_findings(info, settings)),
+            settings=settings[first],
+            findings=tuple(findings),
         )
 
     async def stop(self, session: str) -> None:
@@ -177,8 +197,9 @@ class FleetRegistry:
             raise UsageError(f"the fleet has no session {printable(session, at_most=64)}", code="fleet.no_session")
         if text_of(fields[0]) == "new":
             await self._ask("delete", [meta, self._broker.keys.incoming(session), self._broker.keys.outgoing(session)])
-            await self._ask("zrem", self._broker.keys.sessions, [session])
-            await self._ask("zrem", self._broker.keys.queue, [session])
+            part = self._broker.keys.part_of(session)
+            await self._ask("zrem", part.sessions, session)
+            await self._ask("zrem", part.queue, session)
             return
         await self._ask("hset", meta, {"x": 1})
         if fields[1] is not None:
@@ -196,6 +217,10 @@ class FleetRegistry:
         with self._loss_told():
             return await self._broker.command(name, *args)
 
+    async def _ask_each(self, name: str, *args: Any) -> dict[str, Any]:
+        with self._loss_told():
+            return await self._broker.command_at_each(name, *args)
+
     @contextmanager
     def _loss_told(self) -> Iterator[None]:
         try:
@@ -204,14 +229,19 @@ class FleetRegistry:
             raise CLIConnectionError(f"{self._broker.address}: {exc}", code="fleet.broker_lost") from exc
 
 
-def _findings(info: Mapping[str, str], settings: Mapping[str, str]) -> Iterator[str]:
+def _fields_of_info(answer: Any) -> dict[str, str]:
+    return dict(line.split(":", 1) for line in text_of(answer).splitlines() if ":" in line)
+
+
+def _findings(info: Mapping[str, str], settings: Mapping[str, str], *, is_cluster: bool) -> Iterator[str]:
     """Return a sentence for each thing that a fleet should not run on."""
+    oldest = _OLDEST_OF_CLUSTER if is_cluster else _OLDEST
     try:
         version = tuple(int(part) for part in info.get("redis_version", "").split(".")[:2])
     except ValueError:
         version = ()
-    if version < _OLDEST:
-        yield f"the server is older than {_OLDEST[0]}.{_OLDEST[1]}: update it"
+    if version < oldest:
+        yield f"the server is older than {oldest[0]}.{oldest[1]}: update it"
     if info.get("role", "master") != "master":
         yield "the server is a replica, which takes no writes: name the primary"
     if not settings:

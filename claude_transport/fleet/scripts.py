@@ -19,6 +19,7 @@ The fields of a session's hash have short names, because there may be many thous
 from __future__ import annotations
 
 from typing import Final
+from zlib import crc32
 
 PUSHED_BYTES: Final = 8 * 2**10
 """The most bytes of an append that its reader is told at once. Of a larger one it is told the number, and reads the entries itself."""
@@ -136,6 +137,9 @@ tell_fed(m[1], ARGV[6])
 return {'OK', last, tonumber(m[3]), used(ARGV[1], m[3])}
 """
 ).replace("@PUSHED@", str(PUSHED_BYTES))
+
+APPEND_TO_SHARD: Final = APPEND.replace("'PUBLISH'", "'SPUBLISH'")
+"""The same for a cluster, where a message goes only to the node that has the stream."""
 
 TAKE: Final = (
     _OPEN
@@ -274,22 +278,45 @@ return {'OK'}
 """
 
 
-class FleetKeys:
+class SharedKeys:
+    """The keys that the sessions and workers of a fleet share, or of one part of a fleet: those of a part are on one node of a cluster."""
+
+    def __init__(self, tag: str) -> None:
+        self._tag = tag
+        self.queue: str = f"{{{tag}}}:queue"
+        """Sorted set: sessions that clients have begun. A worker that looks at it moves them into `sessions`."""
+        self.sessions: str = f"{{{tag}}}:sessions"
+        """Sorted set: each session that has not ended, by the end of its lease. Those whose lease has ended wait for a worker."""
+        self.nodes: str = f"{{{tag}}}:nodes"
+        """Hash: each worker by its name."""
+        self.homes: str = f"{{{tag}}}:homes"
+        """Hash: the worker that had a workspace last."""
+
+    def wake_channel(self, node: str) -> str:
+        """Return the channel that wakes a worker of this part. It keeps nothing."""
+        return f"{{{self._tag}}}:wake:{node}"
+
+
+class FleetKeys(SharedKeys):
     """The keys of a fleet. Those of one session begin with `{prefix:session}`, and those of all sessions with `{prefix}`.
 
-    A script touches the keys of one session, or those of all: one slot of a cluster.
+    After `divide()`, those of all sessions begin with `{prefix#0}`, `{prefix#1}` and so on: each name has its place in one of the parts,
+    and no node of a cluster has them all. A script touches the keys of one session, or those of one part: one slot of a cluster.
     """
 
     def __init__(self, prefix: str) -> None:
+        super().__init__(prefix)
         self._prefix = prefix
-        self.queue: str = f"{{{prefix}}}:queue"
-        """Sorted set: sessions that clients have begun. A worker that looks at it moves them into `sessions`."""
-        self.sessions: str = f"{{{prefix}}}:sessions"
-        """Sorted set: each session that has not ended, by the end of its lease. Those whose lease has ended wait for a worker."""
-        self.nodes: str = f"{{{prefix}}}:nodes"
-        """Hash: each worker by its name."""
-        self.homes: str = f"{{{prefix}}}:homes"
-        """Hash: the worker that had a workspace last."""
+        self.parts: tuple[SharedKeys, ...] = (self,)
+        """The parts. Without `divide()` there is one, which is this object."""
+
+    def divide(self, parts: int) -> None:
+        """Divide what all sessions share, for a cluster. Every program of a fleet has to divide it alike."""
+        self.parts = tuple(SharedKeys(f"{self._prefix}#{number}") for number in range(parts))
+
+    def part_of(self, name: str) -> SharedKeys:
+        """Return the part that has a session, a worker or a workspace."""
+        return self.parts[crc32(name.encode("utf-8", "surrogatepass")) % len(self.parts)]
 
     def meta(self, session: str) -> str:
         """Return the key of the hash of a session."""
@@ -309,4 +336,4 @@ class FleetKeys:
 
     def wake(self, node: str) -> str:
         """Return the channel that wakes a worker. It keeps nothing."""
-        return f"{{{self._prefix}}}:wake:{node}"
+        return self.part_of(node).wake_channel(node)

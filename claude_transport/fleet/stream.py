@@ -255,7 +255,7 @@ class FleetConnectable(ByteStreamConnectable):
         if not said_by:
             return
         key = broker.keys.outgoing(session)
-        found = await broker.command("xrange", key, start=f"{cursor}-0", end=f"{cursor}-0")
+        found = await broker.command("xrange", key, f"{cursor}-0", f"{cursor}-0")
         if others or any(entry_of(row[0], row[1]).token != said_by for row in found):
             raise ReplayGap(f"the broker has lost what the session said up to the position {cursor}, and has other lines there now")
 
@@ -264,14 +264,14 @@ class FleetConnectable(ByteStreamConnectable):
         if cursor > last:
             raise ReplayGap(f"since is {cursor}, but the last position of the session is {last}")
         if cursor < read:
-            found = await broker.command("xrange", broker.keys.outgoing(session), start=f"{cursor + 1}-0", end=f"{cursor + 1}-0")
+            found = await broker.command("xrange", broker.keys.outgoing(session), f"{cursor + 1}-0", f"{cursor + 1}-0")
             if not found:
                 raise_refusal(await broker.call(session, Renew(Side.CLIENT, token, CLIENT_LEASE)), token=token)
                 raise ReplayGap(f"what the session said behind the position {cursor} is not kept any more; {read} is the oldest")
 
     async def _queue_up(self, broker: Broker, session: str) -> None:
         """Put the session into the queue. The next worker that looks makes a queue of another type anew; the caller bounds the wait."""
-        while await ask_table(broker, "zadd", broker.keys.queue, {session: 0}, default=None) is None:
+        while await ask_table(broker, "zadd", broker.keys.part_of(session).queue, {session: 0}, default=None) is None:
             logger.info("the session waits for a worker that mends the queue")
             await anyio.sleep(_MEND_PAUSE)
 
@@ -310,18 +310,19 @@ def _code_of(end: SessionEnd) -> str | None:
 
 async def broker_time(broker: Broker) -> float:
     """Return the seconds of the broker's clock."""
-    moment: dt.datetime = await broker.command("time")
-    return moment.timestamp()
+    seconds, microseconds = await broker.command("time")
+    return int(seconds) + int(microseconds) / 1e6
 
 
 async def read_nodes(broker: Broker) -> list[Node]:
     """Return every worker that the broker knows, also those that are gone."""
-    return nodes_of(await ask_table(broker, "hgetall", broker.keys.nodes, default={}))
+    found = await broker.at_each_part(lambda part: ask_table(broker, "hgetall", part.nodes, default={}))
+    return [node for rows in found for node in nodes_of(rows)]
 
 
 async def read_home(broker: Broker, workspace: str) -> str | None:
     """Return the worker that had a workspace last; None when that is not known."""
-    home = await ask_table(broker, "hget", broker.keys.homes, workspace, default=None)
+    home = await ask_table(broker, "hget", broker.keys.part_of(workspace).homes, workspace, default=None)
     try:
         return None if home is None else text_of(home)
     except ProtocolError:
@@ -345,7 +346,7 @@ async def wake_node(broker: Broker, node: str, *, about: Collection[str] = ()) -
     A wake-up that is lost or refused is no error: the worker looks with its next heartbeat.
     """
     try:
-        await broker.command("publish", broker.keys.wake(node), " ".join(about))
+        await broker.publish(broker.keys.wake(node), " ".join(about))
     except (BrokerCut, ProtocolError) as exc:
         logger.info("a worker was not woken: %s", printable(exc))
 
@@ -495,7 +496,7 @@ class FleetStream(ByteStream):
                     with anyio.move_on_after(1.0):
                         await self._carrier.drain()
                 else:
-                    await self._broker.command("zrem", keys.queue, [self.session])
+                    await self._broker.command("zrem", keys.part_of(self.session).queue, self.session)
             except (BrokerCut, ClaudeTransportError):
                 logger.info("a session that did not begin stays in the broker until its time is over")
         await self._end_task()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -16,9 +17,8 @@ from claude_transport.errors import ProtocolError
 from claude_transport.fleet.answers import MALFORMED, bytes_of, count_of, decode_node, session_name
 from claude_transport.fleet.broker import Broker, BrokerCut
 from claude_transport.fleet.placement import MAX_WORKSPACE_BYTES, Node
-from claude_transport.fleet.scripts import ADMIT, MEND, FleetKeys
+from claude_transport.fleet.scripts import ADMIT, MEND, FleetKeys, SharedKeys
 from claude_transport.loggers import logger_for
-from claude_transport.redis.client import token
 
 logger: logging.Logger = logger_for(__name__)
 
@@ -47,14 +47,18 @@ async def count_waiting(ask: Callable[..., Awaitable[Any]], keys: FleetKeys, now
     A worker may move names from the queue to the sessions between two reads. Then both are read again, at most five times; the last
     count may be too high by what was moved, and is never too low.
     """
-    queued = count_of(await ask("zcard", keys.queue))
+    return sum([await _count_waiting_in(part, ask, now) for part in keys.parts])
+
+
+async def _count_waiting_in(part: SharedKeys, ask: Callable[..., Awaitable[Any]], now: float) -> int:
+    queued = count_of(await ask("zcard", part.queue))
     for _ in range(_COUNTS - 1):
-        waiting = count_of(await ask("zcount", keys.sessions, "-inf", now))
-        left = count_of(await ask("zcard", keys.queue))
+        waiting = count_of(await ask("zcount", part.sessions, "-inf", now))
+        left = count_of(await ask("zcard", part.queue))
         if left == queued:
             return waiting + queued
         queued = left
-    return count_of(await ask("zcount", keys.sessions, "-inf", now)) + queued
+    return count_of(await ask("zcount", part.sessions, "-inf", now)) + queued
 
 
 class Tables:
@@ -64,55 +68,69 @@ class Tables:
         self._broker = broker
         self._keys = broker.keys
 
-    async def _ask(self, name: str, key: str, *args: Any, **options: Any) -> Any:
+    async def _ask(self, name: str, key: str, *args: Any) -> Any:
         """Call a command on a table; when it has another type, delete it and call again."""
         try:
-            return await self._broker.command(name, key, *args, **options)
+            return await self._broker.command(name, key, *args)
         except ProtocolError as exc:
             if exc.code != MALFORMED:
                 raise
-        kind = "hash" if key in (self._keys.nodes, self._keys.homes) else "zset"
+        kind = "hash" if key in {each for part in self._keys.parts for each in (part.nodes, part.homes)} else "zset"
         logger.warning("%s has another type than this library gives it, and is deleted", key)
         await self._broker.script(MEND, [key], [kind])
         try:
-            return await self._broker.command(name, key, *args, **options)
+            return await self._broker.command(name, key, *args)
         except ProtocolError as exc:  # it is no fault of the session that this call is for
             raise BrokerCut(f"{key} has changed its type again") from exc
 
     async def tell(self, node: Node) -> None:
         """Write down what this worker has."""
-        await self._ask("hset", self._keys.nodes, {node.id: msgspec.json.encode(node)})
+        await self._ask("hset", self._keys.part_of(node.id).nodes, {node.id: msgspec.json.encode(node)})
 
     async def hold(self, ends: Mapping[str, float]) -> None:
         """Write down until when the leases of sessions last."""
-        await self._ask("zadd", self._keys.sessions, ends)
+
+        async def hold_in(part: SharedKeys) -> None:
+            there = {session: end for session, end in ends.items() if self._keys.part_of(session) is part}
+            if there:
+                await self._ask("zadd", part.sessions, there)
+
+        await self._broker.at_each_part(hold_in)
 
     async def hold_off(self, session: str, *, now: float, left: float) -> None:
         """Leave a session that another worker has alone for a moment, or for as long as its lease has `left`."""
         until = {session: now + min(left, _HELD_PAUSE)}
-        await self._ask("zadd", self._keys.sessions, until, comparison=token("GT"))
+        await self._ask("zadd", self._keys.part_of(session).sessions, "GT", until)
 
-    async def remove(self, session: str | bytes) -> None:
+    async def remove(self, session: str) -> None:
         """Take a session out of the queue."""
-        await self._ask("zrem", self._keys.sessions, [session])
+        await self._ask("zrem", self._keys.part_of(session).sessions, session)
 
     async def keep_home(self, workspace: str, node: str) -> None:
         """Write down which worker has a workspace."""
         if len(workspace.encode("utf-8", "replace")) <= MAX_WORKSPACE_BYTES:
-            await self._ask("hset", self._keys.homes, {workspace: node})
+            await self._ask("hset", self._keys.part_of(workspace).homes, {workspace: node})
 
     async def forget_gone(self, now: float) -> None:
         """Remove workers that were silent for an hour, and rows that no worker has written.
 
         Then remove workspaces of workers that are gone, or of which there are too many.
         """
-        nodes = {bytes_of(name): decode_node(bytes_of(row)) for name, row in (await self._ask("hgetall", self._keys.nodes)).items()}
+        live: set[bytes] = set()
+        for part in self._keys.parts:
+            live |= await self._forget_nodes(part, now)
+        for part in self._keys.parts:
+            homes = {bytes_of(name): bytes_of(node) for name, node in (await self._ask("hgetall", part.homes)).items()}
+            kept = [name for name, node in homes.items() if node in live]
+            most = MOST_HOMES // len(self._keys.parts)
+            await self._delete(part.homes, [*(homes.keys() - set(kept)), *kept[most:]])
+
+    async def _forget_nodes(self, part: SharedKeys, now: float) -> set[bytes]:
+        """Remove the workers of a part that are gone, and return the names of the others."""
+        nodes = {bytes_of(name): decode_node(bytes_of(row)) for name, row in (await self._ask("hgetall", part.nodes)).items()}
         live = {name for name, node in nodes.items() if node and node.id.encode() == name and abs(now - node.seen) <= _FORGOTTEN}
-        gone = [name for name in nodes if name not in live]
-        await self._delete(self._keys.nodes, gone)
-        homes = {bytes_of(name): bytes_of(node) for name, node in (await self._ask("hgetall", self._keys.homes)).items()}
-        kept = [name for name, node in homes.items() if node in live]
-        await self._delete(self._keys.homes, [*(homes.keys() - set(kept)), *kept[MOST_HOMES:]])
+        await self._delete(part.nodes, [name for name in nodes if name not in live])
+        return live
 
     async def _delete(self, key: str, fields: Sequence[str | bytes]) -> None:
         for some in (fields[start : start + _DELETED] for start in range(0, len(fields), _DELETED)):
@@ -124,24 +142,31 @@ class Tables:
 
     async def admit(self) -> bool:
         """Let the sessions wait that clients have begun. Returns whether there may be more of them."""
-        rows = [bytes_of(row) for row in await self._ask("zrange", self._keys.queue, 0, _ADMITTED - 1)]
+        return any(await self._broker.at_each_part(self._admit))
+
+    async def _admit(self, part: SharedKeys) -> bool:
+        rows = [bytes_of(row) for row in await self._ask("zrange", part.queue, 0, _ADMITTED - 1)]
         junk = [row for row in rows if session_name(row) is None]
         if junk:
             self._warn_of(len(junk))
-            await self._ask("zrem", self._keys.queue, junk)
+            await self._ask("zrem", part.queue, junk)
         if len(rows) > len(junk):
-            await self._ask("zcard", self._keys.sessions)  # it is mended here
+            await self._ask("zcard", part.sessions)  # it is mended here
             names = [row for row in rows if session_name(row) is not None]
-            await self._broker.script(ADMIT, [self._keys.queue, self._keys.sessions], names)
+            await self._broker.script(ADMIT, [part.queue, part.sessions], names)
         return len(rows) == _ADMITTED
 
     async def waiting(self, now: float, *, count: int) -> tuple[list[str], bool]:
-        """Return the first sessions whose lease is over, and whether there may be more behind what was taken out."""
-        rows = await self._ask("zrange", self._keys.sessions, "-inf", now, sortby=token("BYSCORE"), offset=0, count=count)
+        """Return the first sessions whose lease is over, up to `count` of each part, and whether more may be behind what was taken out."""
+        found = await self._broker.at_each_part(partial(self._waiting_in, now=now, count=count))
+        return [name for names, _ in found for name in names], any(has_junk for _, has_junk in found)
+
+    async def _waiting_in(self, part: SharedKeys, *, now: float, count: int) -> tuple[list[str], bool]:
+        rows = await self._ask("zrange", part.sessions, "-inf", now, "BYSCORE", "LIMIT", 0, count)
         names = [name for row in rows if (name := session_name(row)) is not None]
         if len(names) < len(rows):
             self._warn_of(len(rows) - len(names))
-            await self._ask("zrem", self._keys.sessions, [bytes_of(row) for row in rows if session_name(row) is None])
+            await self._ask("zrem", part.sessions, [bytes_of(row) for row in rows if session_name(row) is None])
         return names, len(names) < len(rows)
 
     def _warn_of(self, count: int) -> None:

@@ -230,7 +230,7 @@ class FleetWorker:
         finally:
             with anyio.CancelScope(shield=True):
                 with contextlib.suppress(BrokerCut, ClaudeTransportError):
-                    await broker.command("hdel", broker.keys.nodes, [self.name])
+                    await broker.command("hdel", broker.keys.part_of(self.name).nodes, self.name)
                 await broker.aclose()
 
     async def drain(self, *, timeout: float | None = None) -> None:

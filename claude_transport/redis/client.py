@@ -1,9 +1,8 @@
-"""Connections to a Redis or Valkey server: over coredis for most, and a `RespConnection` for many small calls and what is told unasked.
+"""Connections to a Redis or Valkey server: over coredis for session stores, and `RespConnection` for fleets.
 
 No other module imports coredis, and this one inside its functions only.
 
-What goes wrong over coredis is an error of coredis or of anyio. Fleet and session stores make errors of this library from it, each with
-its own codes: `first_of()`, `is_of_server()` and `is_answer()` say what happened.
+Session stores use coredis, and make errors of this library of what goes wrong there: `first_of()` finds what it was.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ STORE_TIMEOUT: Final = 30.0
 _CHUNK: Final = 2**18
 """The most bytes that a connection reads at once."""
 
-_ANSWERED_BY_PUSH: Final = frozenset({b"subscribe", b"unsubscribe"})
+_ANSWERED_BY_PUSH: Final = frozenset({b"subscribe", b"unsubscribe", b"ssubscribe", b"sunsubscribe"})
 """Calls that the server answers as if it had not been asked."""
 
 
@@ -108,13 +107,6 @@ def digest_of(text: str) -> str:
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
-def token(word: str) -> Any:
-    """Return a word of a command, such as `GT`, as coredis takes it."""
-    from coredis import PureToken
-
-    return PureToken[word]
-
-
 def first_of(exc: BaseException) -> Exception:
     """Return the first plain error of nested groups: task groups inside coredis wrap each error in one.
 
@@ -136,35 +128,20 @@ def leaves_of(exc: BaseException) -> Iterator[BaseException]:
         yield exc
 
 
-def is_of_server(failure: Exception) -> bool:
-    """Return whether an error came from the connection or the server, and not from a mistake in a program."""
-    from coredis.exceptions import RedisError
-
-    gone = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, OSError, RedisError)
-    return isinstance(failure, gone) or failure.__class__ is RuntimeError
-
-
-def is_answer(failure: Exception) -> bool:
-    """Return whether the server has said this error, so that the call was not carried out."""
-    from coredis.exceptions import ResponseError
-
-    return isinstance(failure, ResponseError)
-
-
 class RespCut(Exception):
     """The connection was lost. A call without an answer may or may not have been carried out."""
 
 
 class PostedCall:
-    """A call that waits for its answer. `topic` is the verb and the channel of one that a push answers. `then` is called with its end."""
+    """A call that waits for its answer. `topic` is the verb and the channel of one that a push answers. `then` is called at its end."""
 
     __slots__ = ("answer", "asked_at", "is_done", "then", "topic", "woken")
 
-    def __init__(self, asked_at: float, topic: tuple[bytes, bytes] | None, then: Callable[[], object] | None = None) -> None:
+    def __init__(self, asked_at: float, topic: tuple[bytes, bytes] | None, then: Callable[[PostedCall], object] | None = None) -> None:
         self.answer: Any = None
         self.asked_at: float = asked_at
         self.is_done: bool = False
-        self.then: Callable[[], object] | None = then
+        self.then: Callable[[PostedCall], object] | None = then
         self.topic: tuple[bytes, bytes] | None = topic
         self.woken: Wakeup = Wakeup()
 
@@ -172,7 +149,7 @@ class PostedCall:
         self.answer, self.is_done = answer, True
         self.woken.fire()
         if self.then is not None:
-            self.then()
+            self.then(self)
 
 
 class RespConnection:
@@ -261,11 +238,11 @@ class RespConnection:
         return answer
 
     def post(
-        self, words: Sequence[Any], *, topic: tuple[bytes, bytes] | None = None, then: Callable[[], object] | None = None
+        self, words: Sequence[Any], *, topic: tuple[bytes, bytes] | None = None, then: Callable[[PostedCall], object] | None = None
     ) -> PostedCall:
         """Make a call without waiting for its answer. On a lost connection it has `RespCut` for an answer.
 
-        `then` is called when the answer has come, or the connection was lost. It must not wait or raise.
+        `then` is called with this call when the answer has come, or the connection was lost. It must not wait or raise.
         """
         pending = PostedCall(self._clock(), topic, then)
         if self._lost is not None:

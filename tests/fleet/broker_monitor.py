@@ -6,13 +6,13 @@ import re
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import anyio
 from broker_server import BrokerServer
 
 from claude_transport.fleet.broker import Broker, BrokerAddress
 
+_CLIENT = re.compile(r" addr=(\S+) .* user=(\S+)")
 _LINE = re.compile(r'\+[\d.]+ \[\d+ (\S+)\] "([^"]+)"')
 
 
@@ -28,8 +28,8 @@ class Monitor:
         """Note what was called, and by which user."""
         called = [match.groups() for line in lines if (match := _LINE.match(line))]
         if not {address for address, _ in called} <= {*self._users, "lua"}:
-            clients: Any = await connection.command("client_list")
-            self._users |= {each["addr"]: each["user"] for each in clients}
+            clients: bytes = await connection.command("client_list")
+            self._users |= dict(_CLIENT.findall(clients.decode()))
         for address, command in called:
             if address != "lua":  # a script's own calls follow it
                 self._caller = self._users.get(address, "")

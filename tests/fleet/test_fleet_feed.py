@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+import re
 
 import anyio
 import msgspec
@@ -23,13 +23,13 @@ KEYS = FleetKeys("claude-fleet")
 
 
 async def connections(broker: Broker) -> int:
-    return len(await broker.command("client_list"))
+    return len((await broker.command("client_list")).splitlines())
 
 
 async def calls(broker: Broker) -> dict[str, int]:
     """How often the server has carried out each command so far."""
-    found: dict[str, Any] = await broker.command("info", "commandstats")
-    return {name.removeprefix("cmdstat_"): each["calls"] for name, each in found.items()}
+    found: bytes = await broker.command("info", "commandstats")
+    return {name: int(count) for name, count in re.findall(r"cmdstat_(\S+):calls=(\d+)", found.decode())}
 
 
 async def converse(transport: FleetTransport, number: int) -> None:
@@ -128,7 +128,7 @@ async def test_what_one_session_cannot_take_ends_it_alone_and_leaves_the_connect
 
         tasks.start_soon(run)
         await connection.follow("others", heard.append)
-        generation = connection.generation
+        generation = connection.generation_of("S")
         with anyio.fail_after(10):
             while not raised.is_set():
                 await connection.command("publish", key, b"1 1.w d:3\n{}\n")
@@ -136,7 +136,7 @@ async def test_what_one_session_cannot_take_ends_it_alone_and_leaves_the_connect
             await connection.command("publish", "others", b"news")
             while b"news" not in heard:
                 await a_moment()
-        assert connection.generation == generation
+        assert connection.generation_of("S") == generation
 
 
 async def test_an_entry_of_which_nothing_was_told_is_found_when_the_lease_is_renewed(broker: BrokerServer) -> None:
@@ -145,7 +145,7 @@ async def test_an_entry_of_which_nothing_was_told_is_found_when_the_lease_is_ren
         await transport.connect()
         session = str(transport.session)
         (token,) = await connection.command("hmget", KEYS.meta(session), ["ce"])
-        await connection.command("xadd", KEYS.incoming(session), {"e": token, "k": "d", "d": b'{"n":1}\n'}, identifier="1-0")
+        await connection.command("xadd", KEYS.incoming(session), "1-0", {"e": token, "k": "d", "d": b'{"n":1}\n'})
         await connection.command("hset", KEYS.meta(session), {"ci": 1})
         assert await read(transport.read_messages(), 1) == numbered([1])
         await transport.close()

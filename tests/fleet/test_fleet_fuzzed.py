@@ -70,7 +70,7 @@ class Hostile:
 
     def filled(self, key: str) -> list[Command]:
         fields = {self.rng.choice((b"e", b"k", b"d", b"w", b"\xff")): self.value() for _ in range(self.rng.randint(1, 4))}
-        added: list[Command] = [("xadd", key, fields, self.rng.choice(NUMBERS)) for _ in range(self.rng.randint(1, 3))]
+        added: list[Command] = [("xadd", key, self.rng.choice(NUMBERS), fields) for _ in range(self.rng.randint(1, 3))]
         return [*added, ("publish", key, self.rng.choice((b"", self.value(), self.message())))]
 
     def message(self) -> bytes:
@@ -85,7 +85,7 @@ class Hostile:
             ("hset", key, {self.value(): self.value()}),
             ("zadd", key, {self.value(): 0.0}),
             ("rpush", key, [self.value()]),
-            ("xadd", key, {b"e": self.value()}, "*"),
+            ("xadd", key, "*", {b"e": self.value()}),
         ]
         return [("delete", [key]), self.rng.choice(made)]
 
@@ -93,9 +93,8 @@ class Hostile:
 async def carry_out(connection: Broker, commands: list[Command]) -> None:
     """Call each of them; the server may refuse it."""
     for name, *arguments in commands:
-        options = {"identifier": arguments.pop()} if name == "xadd" else {}
         try:
-            await connection.command(name, *arguments, **options)
+            await connection.command(name, *arguments)
         except errors.ProtocolError:
             pass
 

@@ -29,12 +29,11 @@ KEYS = FleetKeys("claude-fleet")
 async def spoil(connection: Broker, commands: list[tuple[Any, ...]]) -> None:
     """Carry out plain commands, as a hostile client does."""
     for name, *arguments in commands:
-        options = {"identifier": arguments.pop()} if name == "xadd" and len(arguments) > 2 else {}
         try:
-            await connection.command(name, *arguments, **options)
+            await connection.command(name, *arguments)
         except errors.ProtocolError:  # no worker has mended the key since it was spoilt before
-            await connection.command("delete", [arguments[0]])
-            await connection.command(name, *arguments, **options)
+            await connection.command("delete", arguments[0])
+            await connection.command(name, *arguments)
 
 
 async def converses(transport: FleetTransport, number: int) -> None:
@@ -93,7 +92,7 @@ def ways(session: str) -> dict[str, list[tuple[Any, ...]]]:
     return {
         "the input is a text": spoilt(incoming, ("set", incoming, "x")),
         "the input is a hash": spoilt(incoming, ("hset", incoming, {"e": "x"})),
-        "the input is full": spoilt(incoming, ("xadd", incoming, {"e": "x"}, last)),
+        "the input is full": spoilt(incoming, ("xadd", incoming, last, {"e": "x"})),
         "the output is a text and cannot be trimmed": [*spoilt(outgoing, ("set", outgoing, "x")), ("hset", meta, {"co": b"x"})],
         "the hash is a text": spoilt(meta, ("set", meta, "x")),
         "the hash is gone": spoilt(meta),
@@ -155,9 +154,9 @@ async def test_a_client_that_waits_for_a_worker_is_told_what_has_become_of_its_s
             assert caught.value.code == "fleet.malformed"
 
 
-@pytest.mark.parametrize("command", [("set", "x"), ("xadd", {"x": "y"})], ids=["no stream", "no entry"])
+@pytest.mark.parametrize("command", [("set", "x"), ("xadd", "*", {"x": "y"})], ids=["no stream", "no entry"])
 async def test_a_worker_ends_the_session_of_an_input_that_it_cannot_read_though_its_client_says_nothing(
-    broker: BrokerServer, command: tuple[str, Any]
+    broker: BrokerServer, command: tuple[Any, ...]
 ) -> None:
     """Otherwise it would ask for that input again and again, without a pause."""
     worker = FleetWorker(broker.url, command=ECHO)
@@ -165,7 +164,7 @@ async def test_a_worker_ends_the_session_of_an_input_that_it_cannot_read_though_
         victim = FleetTransport(broker.url, close_timeout=0.2)
         await victim.connect()
         incoming = KEYS.incoming(str(victim.session))
-        await spoil(connection, spoilt(incoming, (command[0], incoming, command[1])))
+        await spoil(connection, spoilt(incoming, (command[0], incoming, *command[1:])))
         with pytest.raises(errors.ConnectionLost) as caught, anyio.fail_after(20):
             await anext(victim.read_messages())
         assert caught.value.code == "fleet.malformed"

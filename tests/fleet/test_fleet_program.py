@@ -17,8 +17,7 @@ from broker_server import BrokerServer, broker_server
 from redis_server import free_port
 
 import claude_transport as ct
-from claude_transport import errors
-from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
+from claude_transport.fleet import FleetTransport
 
 PROGRAM = [sys.executable, "-m", "claude_transport"]
 
@@ -126,19 +125,3 @@ def test_doctor_says_whether_a_fleet_can_run_on_a_broker(tmp_path: Path, argumen
         assert done.returncode == code
         assert ("Fault" in done.stdout) == bool(code)
         assert msgspec.json.decode(run("doctor", "--json", "--broker", server.url, home=tmp_path).stdout)["role"] == "master"
-
-
-async def test_a_broker_in_cluster_mode_is_refused_by_every_role_and_doctor_says_why(tmp_path: Path) -> None:
-    with broker_server(tmp_path / "b", "--cluster-enabled", "yes", "--cluster-port", str(free_port()), "--appendonly", "yes") as server:
-        for refused in (FleetTransport(server.url).connect, FleetWorker(server.url).serve, FleetRegistry(server.url).__aenter__):
-            with pytest.raises(errors.CLIConnectionError) as caught, anyio.fail_after(20):
-                await refused()
-            assert (caught.value.code, caught.value.retryable, "cluster" in str(caught.value)) == ("fleet.cluster", False, True)
-        done = await anyio.to_thread.run_sync(lambda: run("doctor", "--broker", server.url, home=tmp_path))
-        assert done.returncode == 1
-        assert "Fault       " in done.stdout
-        assert "is a node of a cluster" in done.stdout
-        (finding,) = msgspec.json.decode(
-            (await anyio.to_thread.run_sync(lambda: run("doctor", "--json", "--broker", server.url, home=tmp_path))).stdout
-        )["findings"]
-        assert "cluster-enabled no" in finding

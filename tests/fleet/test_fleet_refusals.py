@@ -40,7 +40,7 @@ class Refusing(Broker):
         self.last = 0
         self.taken: int | None = None
 
-    async def reached(self, *, patience: float) -> None:
+    async def reached(self, session: str, *, patience: float) -> None:
         await anyio.lowlevel.checkpoint()
 
     async def call(self, session: str, call: Call) -> Reply:
@@ -147,7 +147,7 @@ class Lost(Broker):
     async def start(self, *, timeout: float) -> None:
         await anyio.lowlevel.checkpoint()
 
-    async def command(self, name: str, *args: Any, timeout: float = 5.0, **options: Any) -> Any:
+    async def command(self, name: str, *args: Any) -> Any:
         await anyio.lowlevel.checkpoint()
         return [] if name == "xrange" else b"1" if args[-1] == "wo" else None
 

@@ -148,7 +148,7 @@ async def test_turns_of_which_the_broker_has_lost_the_prompt_count_as_begun(brok
         await session.begin()
         # the worker has read a prompt 1, which the broker has lost: the next worker does not find it
         assert await session.ask(Sync(WORKER, "1.w", 1, "1.c", heard=1)) == Synced("1.c", 0, 0, 0, 0)
-        assert await session.broker.command("hmget", session.keys[0], ["wi", "tt"]) == (b"1", b"1")
+        assert await session.broker.command("hmget", session.keys[0], ["wi", "tt"]) == [b"1", b"1"]
         assert await session.ask(Sync(WORKER, "1.w", 1, "1.c", heard=5)) == Synced("1.c", 0, 0, 0, 0)
         assert await session.broker.command("hget", session.keys[0], "tt") == b"1"
 
@@ -158,10 +158,10 @@ async def test_a_turn_of_which_the_broker_has_lost_the_result_is_not_over(broker
         await session.begin()
         call = Sync(WORKER, "1.w", 0, "", begun=1, over=1, stored=1, said=1)
         assert await session.ask(call) == Synced("1.c", 0, 0, 0, 0)
-        assert await session.broker.command("hmget", session.keys[0], ["tt", "td", "ts"]) == (b"1", None, None)
+        assert await session.broker.command("hmget", session.keys[0], ["tt", "td", "ts"]) == [b"1", None, None]
         await session.ask(Append(WORKER, "1.w", 1, [ENTRY]))
         assert await session.ask(call) == Synced("1.c", 0, 1, 0, 0)
-        assert await session.broker.command("hmget", session.keys[0], ["tt", "td", "ts"]) == (b"1", b"1", b"1")
+        assert await session.broker.command("hmget", session.keys[0], ["tt", "td", "ts"]) == [b"1", b"1", b"1"]
 
 
 async def test_what_was_taken_before_a_newer_writer_came_is_written_down_again(broker: BrokerServer) -> None:
@@ -172,7 +172,7 @@ async def test_what_was_taken_before_a_newer_writer_came_is_written_down_again(b
         await session.ask(Append(CLIENT, "2.d", 3, [ENTRY]))
         # the worker has read and taken 1 to 3 of the older client, of which the broker has lost 3, and that 1 and 2 were taken
         assert await session.ask(Sync(WORKER, "1.w", 3, "1.c", taken=3)) == Synced("2.d", 2, 0, 0, 0)
-        assert await session.broker.command("hmget", session.keys[0], ["wi", "ci"]) == (b"2", b"3")
+        assert await session.broker.command("hmget", session.keys[0], ["wi", "ci"]) == [b"2", b"3"]
 
 
 async def test_what_a_client_has_taken_before_it_read_anything_is_written_down_again(broker: BrokerServer) -> None:

@@ -25,7 +25,7 @@ class Having(Broker):
         self.entries = [Entry(number, "1.w", kind, data) for number, (kind, data) in enumerate(entries, 1)]
         self.others_lease = others_lease
 
-    async def reached(self, *, patience: float) -> None:
+    async def reached(self, session: str, *, patience: float) -> None:
         await anyio.lowlevel.checkpoint()
 
     async def follow(self, channel: str, heard: Callable[[bytes], object]) -> None:
@@ -154,7 +154,7 @@ class Taking(Having):
         return await super().call(session, call)
 
 
-@pytest.mark.parametrize(("word", "told"), [(b"LIVE", [Kind.BYE]), (b"OK", [("zrem", "{claude-fleet}:queue", ["S"])])])
+@pytest.mark.parametrize(("word", "told"), [(b"LIVE", [Kind.BYE]), (b"OK", [("zrem", "{claude-fleet}:queue", "S")])])
 async def test_a_start_that_is_given_up_ends_the_session_or_takes_it_out_of_the_queue(word: bytes, told: list[object]) -> None:
     broker = Taking(word=word)
     stream = FleetStream(broker, "S", ClientEnd("1.c", window=1000), window=1000, close_timeout=0.0, patience=1.0, is_new=True)

@@ -16,7 +16,7 @@ from claude_transport import errors
 from claude_transport.fleet import FleetTransport, FleetWorker
 from claude_transport.fleet.broker import Broker, BrokerAddress, BrokerCut
 from claude_transport.fleet.placement import Node
-from claude_transport.fleet.scripts import FleetKeys
+from claude_transport.fleet.scripts import FleetKeys, SharedKeys
 from claude_transport.fleet.stream import broker_time
 from claude_transport.fleet.tables import MOST_HOMES, Tables, count_waiting
 
@@ -42,10 +42,10 @@ async def test_workspaces_and_workers_that_are_gone_are_removed_and_there_are_ne
 class Stubborn(Broker):
     """A broker in which a table has the wrong type again as soon as it is mended."""
 
-    async def command(self, name: str, *args: Any, timeout: float = 5.0, **options: Any) -> Any:
+    async def command(self, name: str, *args: Any) -> Any:
         if name == "hset":
             raise errors.ProtocolError("another type", code="fleet.malformed")
-        return await super().command(name, *args, timeout=timeout, **options)
+        return await super().command(name, *args)
 
 
 async def test_a_table_that_cannot_be_mended_is_a_broker_that_takes_no_calls(
@@ -178,3 +178,22 @@ async def test_a_session_that_has_ended_leaves_the_queue_at_once_and_again_when_
         with anyio.fail_after(20):
             while await connection.command("zcard", keys.sessions) or await connection.command("zcard", keys.queue):
                 await a_moment()
+
+
+async def test_a_part_whose_server_is_lost_keeps_no_other_one_from_being_asked() -> None:
+    connection, asked = Broker(BrokerAddress("redis://127.0.0.1:1/0")), list[str]()
+    connection.keys.divide(3)
+
+    async def ask(part: SharedKeys) -> str:
+        await anyio.lowlevel.checkpoint()
+        asked.append(part.queue)
+        if part.queue in lost:
+            raise BrokerCut(part.queue)
+        return part.nodes
+
+    lost = {"{claude-fleet#0}:queue"}
+    assert await connection.at_each_part(ask) == ["{claude-fleet#1}:nodes", "{claude-fleet#2}:nodes"]
+    lost = {part.queue for part in connection.keys.parts}
+    with pytest.raises(BrokerCut, match="claude-fleet#2"):
+        await connection.at_each_part(ask)
+    assert asked == ["{claude-fleet#0}:queue", "{claude-fleet#1}:queue", "{claude-fleet#2}:queue"] * 2

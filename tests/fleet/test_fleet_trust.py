@@ -121,7 +121,7 @@ async def put(broker: BrokerServer, key: str, number: str, fields: dict[Any, Any
     connection = Broker(BrokerAddress(broker.url))
     await connection.start(timeout=10)
     try:
-        await connection.command("xadd", key, fields, identifier=number)
+        await connection.command("xadd", key, number, fields)
         await connection.command("publish", key, "")
     finally:
         await connection.aclose()

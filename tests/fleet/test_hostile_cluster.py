@@ -1,0 +1,172 @@
+"""What a broker that claims to be a cluster may say: it is bounded, and ends in a typed error."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+from anyio.abc import SocketAttribute, SocketStream
+
+from claude_transport import errors
+from claude_transport.fleet.broker import Broker, BrokerAddress, BrokerCut
+
+
+class FakeNode:
+    """A server that answers each command by a word in it, else with OK. `PORT` in an answer is its own port, `COUNT` grows."""
+
+    def __init__(self, *, mode: bytes, replies: dict[bytes, bytes]) -> None:
+        self.replies = {b"HELLO": b"%%1\r\n+mode\r\n+%b\r\n" % mode, **replies}
+        self.asked: list[bytes] = []
+        self._count = itertools.count(2)
+        self.port = 0
+
+    @contextlib.asynccontextmanager
+    async def serving(self, *, user: str = "") -> AsyncIterator[Broker]:
+        """A connection to it, not started."""
+        async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
+            self.port = listener.extra(SocketAttribute.local_port)
+            tasks.start_soon(listener.serve, self._answer)
+            connection = Broker(BrokerAddress(f"redis://{user}127.0.0.1:{self.port}/0"))
+            try:
+                yield connection
+            finally:
+                await connection.aclose()
+                tasks.cancel_scope.cancel()
+
+    async def _answer(self, client: SocketStream) -> None:
+        async with client:
+            with contextlib.suppress(anyio.BrokenResourceError):  # it may be given up before it has all answers
+                await self._talk(client)
+
+    async def _talk(self, client: SocketStream) -> None:
+        async for said in client:
+            for command in said.split(b"*")[1:]:
+                word = next((word for word in self.replies if word in command), b"")
+                self.asked.append(word)
+                said = self.replies.get(word, b"+OK\r\n").replace(b"PORT", b"%d" % self.port)
+                await client.send(said.replace(b"COUNT", b"%d" % next(self._count)) if b"COUNT" in said else said)
+
+
+def slots(*rows: tuple[int, int, bytes, bytes]) -> bytes:
+    """An answer to `CLUSTER SLOTS`: first, last, host, port."""
+    said = [b"*3\r\n:%d\r\n:%d\r\n*2\r\n$%d\r\n%b\r\n:%b\r\n" % (first, last, len(host), host, port) for first, last, host, port in rows]
+    return b"*%d\r\n" % len(rows) + b"".join(said)
+
+
+ALL = slots((0, 16383, b"", b"PORT"))
+
+
+async def test_a_single_server_that_names_another_one_is_not_followed_there() -> None:
+    node = FakeNode(mode=b"standalone", replies={b"EVALSHA": b"-MOVED 1 127.0.0.1:1\r\n", b"HGET": b"-ASK 1 127.0.0.1:1\r\n"})
+    async with node.serving() as connection:
+        await connection.start(timeout=10)
+        for call in (connection.command("hget", "key", "x"), connection.script("return {'OK'}", ["key"], [])):
+            with pytest.raises(errors.ProtocolError, match=r"127\.0\.0\.1:1") as caught:
+                await call
+            assert caught.value.code in ("fleet.refused", "fleet.malformed")
+        assert connection.is_connected
+
+
+async def test_servers_that_send_a_call_from_one_to_the_other_without_end_cut_it() -> None:
+    node = FakeNode(mode=b"cluster", replies={b"CLUSTER": ALL, b"HGET": b"-MOVED 1 :PORT\r\n", b"HLEN": b"-ASK 1 :PORT\r\n"})
+    async with node.serving() as connection:
+        await connection.start(timeout=10)
+        for name, word in (("hget", b"HGET"), ("hlen", b"HLEN")):
+            with pytest.raises(BrokerCut, match="from one to the other"), anyio.fail_after(20):
+                await connection.command(name, "key", "x")
+            assert node.asked.count(word) == 5
+        assert connection.is_connected
+
+
+async def test_a_session_is_not_called_on_another_server_before_both_streams_were_compared() -> None:
+    """What is read and appended there may have been lost: only the caller can tell."""
+    node = FakeNode(mode=b"cluster", replies={b"CLUSTER": ALL, b"XREAD": b"-MOVED 1 :PORT\r\n"})
+    async with node.serving() as connection:
+        await connection.start(timeout=10)
+        with pytest.raises(BrokerCut, match="another server of the broker has the key now"):
+            await connection.read("stream", 0)
+        assert node.asked.count(b"XREAD") == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "words"),
+    [
+        (b"*1\r\n*2\r\n:0\r\n:1\r\n", "fleet.broker_unreachable", "slots that cannot be read"),
+        (slots((0, 16383, b"ho\nst", b"1")), "fleet.broker_unreachable", "name of a node that cannot be one"),
+        (b"+OK\r\n", "fleet.broker_unreachable", "no list of slots"),
+        (slots(*((n, n, b"10.0.0.1", b"%d" % (n + 1)) for n in range(1001))), "fleet.broker_unreachable", "1001 servers"),
+        (b"-ERR unknown\r\n", "fleet.broker_unreachable", "unknown"),
+        (b"-NOPERM User alice has no permissions to run the 'cluster|slots' command\r\n", "fleet.refused", "+cluster|slots"),
+    ],
+)
+async def test_a_cluster_that_says_nothing_of_use_about_its_slots_is_an_error_at_once(said: bytes, code: str, words: str) -> None:
+    node = FakeNode(mode=b"cluster", replies={b"CLUSTER": said})
+    async with node.serving() as connection:
+        with pytest.raises(errors.CLIConnectionError) as caught, anyio.fail_after(20):
+            await connection.start(timeout=3600)
+    assert (caught.value.code, words in str(caught.value)) == (code, True), caught.value
+
+
+async def test_a_cluster_without_slots_is_waited_for() -> None:
+    """As one that is being set up."""
+    node = FakeNode(mode=b"cluster", replies={b"CLUSTER": b"*0\r\n"})
+    async with node.serving() as connection:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: connection.start(timeout=3600))
+            with anyio.fail_after(20):
+                while node.asked.count(b"CLUSTER") < 3:
+                    await anyio.lowlevel.checkpoint()
+            assert not connection.is_connected
+            node.replies[b"CLUSTER"] = ALL
+        assert connection.is_connected
+
+
+@pytest.mark.parametrize("word", [b"ASK", b"MOVED"])
+async def test_redirections_name_no_more_servers_than_a_cluster_has(word: bytes) -> None:
+    node = FakeNode(mode=b"cluster", replies={b"CLUSTER": ALL, b"HGET": b"-%b 1 127.0.0.1:COUNT\r\n" % word})
+    refused: list[str] = []
+
+    async def call() -> None:
+        with contextlib.suppress(BrokerCut):  # nothing listens on these ports
+            try:
+                await connection.command("hget", "key", "x")
+            except errors.ProtocolError as exc:
+                refused.append(str(exc))
+
+    async with node.serving() as connection:
+        await connection.start(timeout=10)
+        async with anyio.create_task_group() as tasks:
+            for _ in range(100):
+                tasks.start_soon(call)
+            with anyio.fail_after(60):
+                while not refused:
+                    await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
+        assert set(refused) == {f"{connection.address} names more servers than a cluster has"}
+        assert node.asked.count(b"HGET") >= 64
+
+
+async def test_a_broker_that_changes_its_mode_is_not_used() -> None:
+    node = FakeNode(mode=b"cluster", replies={b"CLUSTER": ALL})
+    async with node.serving() as connection:
+        await connection.start(timeout=10)
+        node.replies[b"HELLO"] = b"%1\r\n+mode\r\n+standalone\r\n"
+        node.replies[b"ECHO"] = b"?"  # no answer of a server: the connection is given up
+        with pytest.raises(BrokerCut):
+            await connection.command("echo", "x")
+        with pytest.raises(errors.ConnectionLost) as caught:
+            await connection.reached("S", patience=0.3)
+        assert caught.value.code == "fleet.broker_lost"
+
+
+async def test_a_server_of_a_cluster_that_does_not_know_sharded_channels_refuses_to_be_followed() -> None:
+    """Redis 6. `doctor` names the version."""
+    node = FakeNode(mode=b"cluster", replies={b"CLUSTER": ALL, b"SSUBSCRIBE": b"-ERR unknown command 'SSUBSCRIBE'\r\n"})
+    async with node.serving() as connection:
+        await connection.start(timeout=10)
+        with pytest.raises(errors.ProtocolError, match="SSUBSCRIBE") as caught:
+            await connection.follow("news", bool)
+        assert caught.value.code == "fleet.refused"
