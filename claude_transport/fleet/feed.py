@@ -12,7 +12,8 @@ from typing import Any
 import anyio.lowlevel
 
 from claude_transport.fleet.answers import pushed_entries
-from claude_transport.fleet.broker import READ_ENTRIES, Broker, BrokerCut, Carrier
+from claude_transport.fleet.broker import READ_ENTRIES, Broker, BrokerCut
+from claude_transport.fleet.carrier import Carrier
 from claude_transport.fleet.messages import Entry, Kind
 from claude_transport.loops.current import Wakeup
 

@@ -25,7 +25,8 @@ from claude_transport.errors import (
     TruncatedStream,
 )
 from claude_transport.fleet.answers import MALFORMED, text_of
-from claude_transport.fleet.broker import Broker, BrokerCut, Carrier
+from claude_transport.fleet.broker import Broker, BrokerCut
+from claude_transport.fleet.carrier import Carrier
 from claude_transport.fleet.ends import WorkerEnd
 from claude_transport.fleet.feed import StreamFeed
 from claude_transport.fleet.messages import Entry, Kind, Owner, SessionEnd, StreamArrival

@@ -19,7 +19,8 @@ The fields of a session's hash have short names, because there may be many thous
 from __future__ import annotations
 
 from typing import Final
-from zlib import crc32
+
+from claude_transport.redis.slots import slot_of
 
 PUSHED_BYTES: Final = 8 * 2**10
 """The most bytes of an append that its reader is told at once. Of a larger one it is told the number, and reads the entries itself."""
@@ -316,7 +317,7 @@ class FleetKeys(SharedKeys):
 
     def part_of(self, name: str) -> SharedKeys:
         """Return the part that has a session, a worker or a workspace."""
-        return self.parts[crc32(name.encode("utf-8", "surrogatepass")) % len(self.parts)]
+        return self.parts[slot_of(name) % len(self.parts)]
 
     def meta(self, session: str) -> str:
         """Return the key of the hash of a session."""

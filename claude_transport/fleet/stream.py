@@ -33,7 +33,8 @@ from claude_transport.errors import (
     UsageError,
 )
 from claude_transport.fleet.answers import MALFORMED, Attached, entry_of, nodes_of, text_of
-from claude_transport.fleet.broker import Broker, BrokerAddress, BrokerCut, Carrier
+from claude_transport.fleet.broker import Broker, BrokerAddress, BrokerCut
+from claude_transport.fleet.carrier import Carrier
 from claude_transport.fleet.ends import ClientEnd, decode_struct
 from claude_transport.fleet.feed import StreamFeed
 from claude_transport.fleet.messages import (

@@ -33,7 +33,8 @@ from claude_transport.fleet.answers import (
     text_of,
     woken_about,
 )
-from claude_transport.fleet.broker import Broker, BrokerAddress, BrokerCut, Carrier
+from claude_transport.fleet.broker import Broker, BrokerAddress, BrokerCut
+from claude_transport.fleet.carrier import Carrier
 from claude_transport.fleet.ends import LEASE_SECONDS, Claimed, WorkerEnd
 from claude_transport.fleet.hosted import HostedSession, failed_end, release_session
 from claude_transport.fleet.messages import FLEET_VERSIONS, Owner, SessionEnd

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import anyio
 
-from claude_transport.fleet.broker import Broker, BrokerAddress, Carrier
+from claude_transport.fleet.broker import Broker, BrokerAddress
+from claude_transport.fleet.carrier import Carrier
 from claude_transport.fleet.ends import Claimed, WorkerEnd
 from claude_transport.fleet.messages import Call, Reply, Sync, Synced
 

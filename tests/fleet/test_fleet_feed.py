@@ -14,7 +14,8 @@ from programs import ECHO, connected, numbered, read, serving
 
 from claude_transport import errors
 from claude_transport.fleet import FleetTransport, FleetWorker
-from claude_transport.fleet.broker import Broker, Carrier
+from claude_transport.fleet.broker import Broker
+from claude_transport.fleet.carrier import Carrier
 from claude_transport.fleet.ends import ClientEnd
 from claude_transport.fleet.feed import StreamFeed
 from claude_transport.fleet.scripts import PUSHED_BYTES, FleetKeys

@@ -15,7 +15,8 @@ from virtual_time import virtual_time
 
 from claude_transport import errors
 from claude_transport.agents.claude_fields import ClaudeFields
-from claude_transport.fleet.broker import Broker, BrokerAddress, Carrier
+from claude_transport.fleet.broker import Broker, BrokerAddress
+from claude_transport.fleet.carrier import Carrier
 from claude_transport.fleet.ends import Claimed, WorkerEnd
 from claude_transport.fleet.hosted import HostedSession
 from claude_transport.fleet.messages import (

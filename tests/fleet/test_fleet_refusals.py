@@ -15,7 +15,8 @@ from virtual_time import virtual_time
 
 from claude_transport import errors
 from claude_transport.fleet import FleetWorker
-from claude_transport.fleet.broker import Broker, BrokerAddress, BrokerCut, Carrier
+from claude_transport.fleet.broker import Broker, BrokerAddress, BrokerCut
+from claude_transport.fleet.carrier import Carrier
 from claude_transport.fleet.ends import ClientEnd
 from claude_transport.fleet.messages import Append, Appended, Call, Entry, Renew, Renewed, Reply, Sync, Synced
 from claude_transport.fleet.stream import FleetConnectable, SessionRequest
