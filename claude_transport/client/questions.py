@@ -470,15 +470,11 @@ class HookRegistry:
 
     async def answer(self, body: HookCallback, context: CallbackContext) -> dict[str, Any]:
         """Call the hook and return its output as the response payload. Raises what it raised, and `UsageError` for a wrong output."""
-        from claude_transport.protocol.hooks import HookEvent, encode_hook_output, parse_hook_input  # loaded with the first hook
+        from claude_transport.protocol.hooks import encode_hook_output, parse_hook_input  # loaded with the first hook
 
         event, callback, _ = self._callbacks[body.callback_id]
         output = await guarded(callback(parse_hook_input(event, body.input), body.tool_use_id, context))
-        if event in [*HookEvent]:
-            return encode_hook_output(event, output)
-        if output is None or isinstance(output, Mapping):  # an event of a newer CLI: passed on as it is
-            return dict(output or {})
-        raise UsageError(f"the {event} hook returned {type(output).__name__}, not a mapping")
+        return encode_hook_output(event, output)
 
     def answer_for_failure(self, body: HookCallback, what: str) -> dict[str, Any] | None:
         """Return the response payload for a hook that failed; None when only an error can be answered."""

@@ -86,14 +86,13 @@ class LoopTask:
     can then clean up until its next `await`. An exception that leaves the function is logged. Ctrl-C is passed on to the main task.
     """
 
-    __slots__ = ("__weakref__", "_at_end", "_finished", "_func", "_is_finished", "_name", "_scope", "_started")
+    __slots__ = ("__weakref__", "_at_end", "_finished", "_func", "_is_finished", "_name", "_scope")
 
     def __init__(self, func: Callable[[], Awaitable[object]], *, name: str, at_end: Callable[[], object] | None = None) -> None:
         self._func: Callable[[], Awaitable[object]] | None = func  # let go at the end: it belongs to an object that knows this task
         self._name = name
         self._at_end = at_end
         self._scope = anyio.CancelScope()
-        self._started = False
         self._is_finished = False
         self._finished: anyio.Event | None = None  # made when a task waits for it
 
@@ -157,7 +156,6 @@ class LoopTask:
             raise cancelled
 
     async def _run(self) -> None:
-        self._started = True
         try:
             with self._scope:
                 if self._func is not None:
@@ -186,8 +184,7 @@ class LoopTask:
 
     def _done(self, handle: Task[None]) -> None:
         _running.discard(handle)
-        if not self._started:
-            self._finish()
+        self._finish()  # for a task that was cancelled before its first step; else it does nothing
 
     def _finish(self) -> None:
         try:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from peers import ForeignTransport, answer_to
 
@@ -15,7 +16,7 @@ from claude_transport.errors import CLIVersionMismatch
 from claude_transport.hooks import HookEvent
 from claude_transport.testing import Answer, FakeClaude, Scenario
 from claude_transport.testing.fake_claude import FakeClaudeCall
-from claude_transport.transport import Client, SessionTerms
+from claude_transport.transport import Client, SessionTerms, TransportInfo
 
 PATIENCE = 60.0
 UNSUPPORTED = "Unsupported control request subtype: get_status"
@@ -153,6 +154,47 @@ async def test_a_claude_older_than_the_range_fails_the_start() -> None:
         async with talk("2.1.91"):
             pytest.fail("it started")
     assert record(caught.value) == mismatch(None, "2.1.91")
+
+
+class ToldElsewhere(TransportWrapper):
+    """Its `info` tells a version, and its terms a newer one, which only a CLI is asked for."""
+
+    def __init__(self, **answer: Any) -> None:
+        self.peer = ForeignTransport(answers=False, on_write=self.reply)
+        super().__init__(self.peer)
+        self.answer = answer
+        self.asked: list[str | None] = []
+
+    def reply(self, frame: dict[str, Any]) -> None:
+        self.peer.say(answer_to(frame, **self.answer))
+
+    def attach(self, client: Client) -> SessionTerms:
+        async def find(*, said: str | None) -> str | None:
+            self.asked.append(said)
+            return "2.1.280"
+
+        return SessionTerms(find_cli_version=find)
+
+    @property
+    def info(self) -> TransportInfo:
+        return msgspec.structs.replace(super().info, cli_version="2.1.191")
+
+
+@pytest.mark.parametrize("answer", [{"commands": [{"name": "x", "description": "y"}]}, {"pid": 7}], ids=["commands", "pid"])
+async def test_a_cli_is_asked_for_the_version_that_it_does_not_say(answer: dict[str, Any]) -> None:
+    transport = ToldElsewhere(**answer)
+    async with Query(transport) as query:
+        await query.session_cost()
+    assert transport.asked == [None]
+
+
+async def test_another_program_is_not_asked_for_a_version_and_has_that_of_the_transport() -> None:
+    transport = ToldElsewhere()
+    async with Query(transport) as query:
+        with pytest.raises(CLIVersionMismatch) as caught:
+            await query.status()
+    assert record(caught.value) == mismatch("get_status", "2.1.191")
+    assert transport.asked == []
 
 
 async def test_agents_of_the_options_and_of_the_query_are_both_there_and_those_of_the_query_win() -> None:

@@ -11,6 +11,7 @@ from peers import ForeignTransport, Frame, permission, soon
 
 from claude_transport import Allow, Deny, HookMatcher, Query
 from claude_transport.errors import ConfigurationError, ControlRequestFailed
+from claude_transport.exchange.failures import watching_callbacks
 
 Policy = Literal["deny", "allow"]
 HOOK = {"subtype": "hook_callback", "callback_id": "hook_0", "input": {"hook_event_name": "PreToolUse"}, "tool_use_id": "t"}
@@ -73,6 +74,21 @@ async def test_a_failed_permission_callback_denies_unless_the_policy_allows(fail
             assert reply["response"]["updatedInput"] == {"command": "ls"}
         assert (await reply_to(transport, permission("q2")))["response"]["behavior"] == policy
         assert (query.pending_questions, query.is_quiet) == ((), True)
+
+
+async def test_a_watcher_hears_of_each_failure_until_it_has_watched_enough() -> None:
+    heard: list[tuple[str, BaseException | None, str]] = []
+
+    async def decide(*_: object) -> Any:
+        raise OSError("no such rule file")
+
+    transport = ForeignTransport()
+    async with Query(transport, can_use_tool=decide):
+        with watching_callbacks(lambda name, error, what: heard.append((name, error, what))):
+            await reply_to(transport, permission())
+        await reply_to(transport, permission("q2"))
+    ((name, error, what),) = heard
+    assert ("can_use_tool" in name, type(error), what) == (True, OSError, "")
 
 
 async def test_what_is_told_of_a_failure_names_its_kind_and_not_what_was_in_it() -> None:

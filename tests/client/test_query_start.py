@@ -434,3 +434,15 @@ async def test_what_the_cli_does_not_confirm_fails_the_start(field: str, value: 
     for answered in ({"pid": 5, confirmation: True, **version}, {}):
         async with Query(Sends(Confirms(**answered), **{field: value})):
             pass
+
+
+async def test_a_transport_of_another_agent_is_refused_with_the_class_for_it() -> None:
+    class Speaks(TransportWrapper):
+        def attach(self, client: Client) -> SessionTerms:
+            return SessionTerms(agent="codex", session_class="CodexSession")
+
+    transport = ForeignTransport()
+    with pytest.raises(ConfigurationError, match="this transport starts codex: use CodexSession") as caught:
+        await Query(Speaks(transport)).start()
+    assert (caught.value.option, caught.value.code) == ("transport", "config.invalid")
+    assert "connect" not in transport.calls

@@ -21,9 +21,10 @@ from claude_transport import (
     SubprocessTransport,
     TransportWrapper,
 )
-from claude_transport.client.shadowing import find_shadows
+from claude_transport.client.shadowing import check_account, find_shadows
 from claude_transport.errors import ClaudeTransportWarning
 from claude_transport.launch.settings import permission_settings
+from claude_transport.protocol.control import AccountInfo
 from claude_transport.transports import Client, PermissionSetting, SessionTerms
 
 NOWHERE = "/nonexistent/claude"  # whatever is refused before the spawn never gets to look for it
@@ -326,3 +327,27 @@ def test_who_starts_the_session_in_a_mode_is_one_row() -> None:
 
 def test_a_kind_of_setting_that_is_not_known_shadows_nothing() -> None:
     assert find_shadows([PermissionSetting("of the future", "x", "some_option")]) == []
+
+
+@pytest.mark.parametrize("mode", ["dontAsk", "bypassPermissions"])
+def test_the_remedy_of_a_mode_is_told_where_it_is_refused_and_not_where_a_hook_may_ask(mode: str) -> None:
+    setting = PermissionSetting("mode", mode, "permission_mode")
+    (whole,), (part,) = find_shadows([setting]), find_shadows([setting], hooks=["PreToolUse"])
+    assert (whole.whole, part.whole) == (True, False)
+    assert whole.why.startswith(f"{part.why}: start in another mode")
+
+
+@pytest.mark.parametrize(
+    ("account", "told"),
+    [
+        (AccountInfo(api_provider="bedrock"), "claude would use bedrock, and that is paid by the cloud account"),
+        (AccountInfo(token_source="ANTHROPIC_AUTH_TOKEN"), "claude would use ANTHROPIC_AUTH_TOKEN, and that is paid by the token owner"),
+        (AccountInfo(api_key_source="apiKeyHelper"), "claude would use apiKeyHelper, and that is paid by the api account"),
+    ],
+)
+def test_an_account_that_breaks_the_billing_policy_is_refused_with_its_payer(account: AccountInfo, told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told) as caught:
+        check_account("subscription", account)
+    assert (caught.value.code, caught.value.option) == ("config.invalid", "billing")
+    check_account("inherit", account)
+    check_account("subscription", AccountInfo(api_provider="firstParty", api_key_source="none"))

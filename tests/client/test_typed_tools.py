@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
@@ -200,6 +201,7 @@ async def plain(args: Any) -> None: ...
 def not_async(args: Any) -> None: ...
 async def without_annotation(a) -> None: ...  # type: ignore[no-untyped-def]
 async def with_many(*args: int) -> None: ...
+async def with_a_name_of_pythons_own(__weakref__: int) -> None: ...
 async def with_an_odd_type(a: Callable[[], int]) -> None: ...
 async def with_a_name_that_is_not_there(a: Missing) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
@@ -215,6 +217,7 @@ async def with_a_name_that_is_not_there(a: Missing) -> None: ...  # type: ignore
         (lambda: tool("t", "d", {"type": "object", "properties": {"a": {"type": "nothing"}}})(plain), "input_schema"),
         (lambda: tool(without_annotation), "input_schema"),
         (lambda: tool(with_many), "input_schema"),
+        (lambda: tool(with_a_name_of_pythons_own), "input_schema"),
         (lambda: tool(with_an_odd_type), "input_schema"),
         (lambda: tool(with_a_name_that_is_not_there), "input_schema"),
         (lambda: create_sdk_mcp_server("box", tools=[order, order]), "tools"),
@@ -224,3 +227,26 @@ def test_what_makes_no_tool_is_refused_when_it_is_made(make: Callable[[], Any], 
     with pytest.raises(ConfigurationError) as caught:
         make()
     assert caught.value.option == option
+
+
+@pytest.mark.parametrize("module", ["mcp.server", "mcp.types", "jsonschema.exceptions"])
+def test_without_the_package_a_server_of_tools_says_how_to_install_it(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = tool("t", "d", {"type": "object", "properties": {}})(plain)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'claude-transport\[mcp\]'"):
+        create_sdk_mcp_server("box", tools=[made])
+
+
+async def test_the_default_of_a_parameter_is_a_new_copy_for_each_call() -> None:
+    @tool
+    async def collect(tags: list[str] = ["first"]) -> str:  # noqa: B006 - it is what is tested
+        tags.append("more")
+        return ",".join(tags)
+
+    @tool
+    async def take(text: str = "plain") -> str:
+        return text
+
+    tools = [collect, take]
+    assert [await call("collect", {}, tools=tools) for _ in range(2)] == [(False, "first,more")] * 2
+    assert await call("take", {}, tools=tools) == (False, "plain")

@@ -186,6 +186,22 @@ def test_no_official_sdk_is_no_bundled_directory(monkeypatch: pytest.MonkeyPatch
     assert find_bundled_directory() is None
 
 
+@pytest.mark.parametrize("error", [ImportError, ValueError])
+def test_a_broken_installation_of_the_official_sdk_counts_as_none(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(name: str) -> None:
+        raise error(name)
+
+    monkeypatch.setattr("importlib.util.find_spec", broken)
+    assert find_bundled_directory() is None
+
+
+def test_a_place_that_cannot_be_looked_at_is_named_with_the_kind_of_the_error(tmp_path: Path) -> None:
+    place = f"{tmp_path}/{'x' * 300}/claude"
+    with pytest.raises(CLINotFoundError, match="which cannot be looked at: OSError") as caught:
+        find_cli(place)
+    assert caught.value.searched == (f"explicit path: {place} (cannot be looked at: OSError)",)
+
+
 # ----------------------------------------------------------------------------------------------------- the version
 
 

@@ -2,7 +2,7 @@
 
 A seed draws a sample of the mutants of each room. Each is put into a copy of the repository in FOLDER, never into the working tree. There
 the tests run that run its line, and when none of them fails, all tests of the room. What survives is printed as a diff. `rooms.toml` says
-which tests belong to which files, and `known.toml` which survivors nobody can notice, with the reason.
+which tests belong to which files, and where they run on one system alone; `known.toml` which survivors nobody can notice, with the reason.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ ROOT = HERE.parent.parent
 ROOMS: dict[str, dict[str, list[str]]] = tomllib.loads((HERE / "rooms.toml").read_text("utf-8"))
 KNOWN: dict[str, str] = tomllib.loads((HERE / "known.toml").read_text("utf-8"))["known"]
 OF_EVERY_ROOM = ["tests/test_sizes_of_bounds.py"]
-MOST_TESTS = 40  # test functions of the first look
+MOST_TESTS = 40  # test functions of the first look; more of them while all together take so many seconds
+MOST_SECONDS = 10.0
 WITHOUT_A_FAILURE = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 STAMPS = itertools.count(10**9)  # times of change of mutants: Python tells by the second and the size whether it must compile a file anew
 
@@ -59,7 +60,10 @@ class Room:
         names = {name for line in run for name in by_line.get(line, ()) if name} - set(self.failed)
         stem = Path(mutant.path).stem
         ranked = sorted(names, key=lambda name: (stem not in name, self.seconds.get(name, 0), name))
-        return ranked[:MOST_TESTS] or [path for path in self.tests if stem in path or path in OF_EVERY_ROOM]
+        seconds = itertools.accumulate(self.seconds.get(name, 0) for name in ranked)
+        taken = zip(itertools.count(), ranked, seconds)
+        first = [name for place, name, so_far in taken if place < MOST_TESTS or so_far < MOST_SECONDS]
+        return first or [path for path in self.tests if stem in path or path in OF_EVERY_ROOM]
 
 
 def main() -> int:
@@ -78,7 +82,8 @@ def main() -> int:
     deadline = time.monotonic() + arguments.seconds
     wanted = [path.rstrip("/") for path in (changed_files() if arguments.changed else arguments.paths or ["claude_transport"])]
     is_narrow = arguments.changed or all(path.endswith(".py") for path in wanted)
-    rooms = [room for room in (room_of(name, wanted, is_narrow=is_narrow) for name in ROOMS) if room.files]
+    names = [name for name, room in ROOMS.items() if sys.platform in room.get("systems", [sys.platform])]
+    rooms = [room for room in (room_of(name, wanted, is_narrow=is_narrow) for name in names) if room.files]
     copies = [copy_of(arguments.folder.resolve() / f"copy{number}") for number in range(arguments.jobs)]
     table, is_enough = ["| room | mutants | killed | known | alive |", "| --- | --- | --- | --- | --- |"], True
     for number, room in enumerate(rooms):

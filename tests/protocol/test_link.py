@@ -189,6 +189,19 @@ def test_the_end_of_the_process_says_what_had_reached_it() -> None:
     assert (client.acknowledged, client.sent_bytes) == (2, 4)
 
 
+FAILED: list[dict[str, Any]] = [{"exit_code": 3}, {"signal": 9}, {"error": "lost"}]
+
+
+@pytest.mark.parametrize(("how", "failed"), [({}, False), ({"exit_code": 0}, False), *((how, True) for how in FAILED)], ids=str)
+def test_a_process_has_failed_by_its_exit_code_a_signal_or_another_error(how: dict[str, Any], failed: bool) -> None:
+    assert ProcessEnd(after=0, **how).failed is failed
+
+
+@pytest.mark.parametrize(("words", "shown"), [("", "''"), ("secret", "'<6 characters>'")])
+def test_the_end_of_a_process_is_shown_without_its_last_words(words: str, shown: str) -> None:
+    assert f"stderr_tail={shown}, " in repr(ProcessEnd(after=0, stderr_tail=words))
+
+
 def test_last_words_that_fit_into_no_frame_are_cut_at_their_beginning() -> None:
     client, server = connected()
     tail = "\0" * 64 * 2**10 + "Killed"  # as JSON, each of these zeros has six bytes

@@ -395,6 +395,13 @@ async def test_nobody_answering_is_a_timeout_with_the_seconds_that_were_waited(m
     assert caught.value.waited == 0.01
 
 
+def test_where_the_system_has_no_unix_sockets_they_are_refused_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(socket, "AF_UNIX")
+    with pytest.raises(ConfigurationError, match="use tcp:// on loopback") as caught:
+        SocketConnectable(Address(scheme="unix", path="/run/claude.sock"))
+    assert caught.value.option == "url"
+
+
 def test_port_zero_cannot_be_dialled() -> None:
     with pytest.raises(ConfigurationError, match="port 0"):
         SocketConnectable(parse_address("tcp://127.0.0.1:0"))

@@ -427,6 +427,17 @@ async def test_a_silent_server_is_a_timeout(tcp_server: Server) -> None:
     assert error.waited == 0.05
 
 
+async def test_a_host_that_is_looked_up_for_too_long_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(*_args: object, **_kwargs: object) -> None:
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr(anyio, "getaddrinfo", never)
+    with anyio.fail_after(30):
+        error = await error_of(NetworkTransport("tcp://slow.example:1", resume=False, connect_timeout=0.05))
+    assert isinstance(error, ConnectTimeout)
+    assert error.waited == 0.05
+
+
 LARGE: dict[str, Any] = {"append_system_prompt": "x" * 2**23}  # more than the buffers of a connection take
 
 
