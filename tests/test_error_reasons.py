@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+import warnings
 from typing import Any
 
 import pytest
@@ -103,3 +104,11 @@ def test_the_other_side_is_heard_through_causes_and_a_circle_of_causes_ends() ->
     silent = errors.ConnectionLost("a")
     silent.__cause__ = errors.CLIConnectionError("no server listens")
     assert silent.reason == "no server listens"
+
+
+def test_a_warning_that_the_program_makes_an_error_is_a_typed_one() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", errors.ClaudeTransportWarning)
+        with pytest.raises(errors.ConfigurationError, match=r"^look here$") as caught:
+            errors.warn_caller("look here")
+    assert isinstance(caught.value.__cause__, errors.ClaudeTransportWarning)

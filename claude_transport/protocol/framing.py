@@ -166,8 +166,6 @@ class LineFramer:
         if begun + end > self.max_line_bytes:
             return LineBlock.of(found) if (found := self.feed(chunk)) else None
         count, cut, blank = _count_lines(chunk)
-        if blank and begun and chunk.startswith(b"\n"):
-            blank -= 1  # it ends the line that was begun
         head = self.finish() if begun and count else b""
         if cut < end:
             self._hold(_tail(chunk, cut))

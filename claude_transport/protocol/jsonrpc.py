@@ -226,15 +226,15 @@ class JSONRPC:
             self.counters.malformed += 1
             return None
         if self._cancel is not None and method == self._cancel.method:
-            return self._withdraw(params)
+            return self._withdraw(params, field=self._cancel.field)
         return Notification(method, params, line)
 
     def _refusal(self, request_id: RequestId | None, text: str) -> RpcRefusal:
         self.counters.malformed += 1
         return RpcRefusal(self._error_line(request_id, INVALID_REQUEST, text))
 
-    def _withdraw(self, params: Any) -> Withdrawal | None:
-        request_id = params.get(self._cancel.field) if isinstance(params, dict) and self._cancel is not None else None
+    def _withdraw(self, params: Any, *, field: str) -> Withdrawal | None:
+        request_id = params.get(field) if isinstance(params, dict) else None
         if not _is_id(request_id):
             self.counters.malformed += 1
             return None

@@ -185,13 +185,12 @@ class TLSStream(Layer):
         Later data is for `receive()`.
         """
         self._decrypt(len(self._plain) + 2 * _CHUNK_BYTES)
-        with contextlib.suppress(ssl.SSLWantReadError):
-            try:
-                self._tls.unwrap()
-            except ssl.SSLWantReadError:
-                raise
-            except (ssl.SSLError, OSError) as exc:
-                raise anyio.BrokenResourceError from exc
+        try:
+            self._tls.unwrap()
+        except ssl.SSLWantReadError:
+            pass  # as said above
+        except (ssl.SSLError, OSError) as exc:
+            raise anyio.BrokenResourceError from exc
         await self._flush()
 
     async def _flush(self) -> None:

@@ -16,6 +16,7 @@ Query: Any = ct.Query
 HookMatcher: Any = ct.HookMatcher
 MockTransport: Any = ct.MockTransport
 SubprocessTransport: Any = ct.SubprocessTransport
+SessionPool: Any = ct.SessionPool
 one_shot: Any = ct.query
 
 
@@ -50,6 +51,8 @@ WRONG: list[tuple[str, Callable[[], object], str]] = [
     ("options", lambda: one_shot("x", options={"model": "x"}), "such as ClaudeOptions, not dict"),
     ("responses", lambda: MockTransport({"type": "result"}), "not one dict"),
     ("responses", lambda: MockTransport([{"type": "result"}, "text"]), r"responses\[1\] is str"),
+    ("make_transport", lambda: SessionPool(make_transport=hook), "returns a transport, not an async one"),
+    ("make_transport", lambda: SessionPool(make_transport=5), "returns a transport, not int"),
 ]
 
 

@@ -118,6 +118,12 @@ async def test_a_transport_that_does_not_close_is_given_up(caplog: pytest.LogCap
     assert "did not close in 3 s" in caplog.text
 
 
+async def test_of_the_time_for_closing_a_peer_gets_a_part_and_no_more_than_it_was_allowed() -> None:
+    peer = JSONRPCPeer(SixMethods(), close_timeout=5)
+    assert (peer.begin_closing(timeout=2.0, hurry=False), peer.begin_closing(timeout=60.0, hurry=True)) == (2.0, 3.0)
+    await peer.aclose()
+
+
 async def test_the_end_of_the_conversation_can_be_awaited_and_says_why() -> None:
     async with connected() as (peer, other):
         await other.hang_up()

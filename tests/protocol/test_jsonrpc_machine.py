@@ -434,3 +434,9 @@ def test_no_line_whatsoever_makes_the_machine_raise(said: bytes) -> None:
     machine.request("a")
     machine.receive(said)
     assert dict(machine.pending) == {1: "a"}
+
+
+def test_without_a_way_to_cancel_every_notification_is_one() -> None:
+    heard = JSONRPC(cancel=None).receive(b'{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":1}}')
+    assert isinstance(heard, Notification)
+    assert (heard.method, heard.params) == ("$/cancelRequest", {"id": 1})

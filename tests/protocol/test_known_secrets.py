@@ -48,6 +48,11 @@ def test_headers_are_read_as_the_cli_reads_them(headers: str, found: set[str]) -
     assert set(find_secrets({"ANTHROPIC_CUSTOM_HEADERS": headers})) == found
 
 
+@pytest.mark.parametrize("value", [None, 5, ["x-api-key: only-a-text-has-headers"]])
+def test_headers_that_are_no_text_hold_no_secret(value: object) -> None:
+    assert set(find_secrets({"ANTHROPIC_CUSTOM_HEADERS": value})) == set()
+
+
 def test_no_header_value_is_left_in_what_is_redacted() -> None:
     redactor = redactor_knowing([{"ANTHROPIC_CUSTOM_HEADERS": HEADERS}])
     said = json.dumps({"type": "user", "output": f"ANTHROPIC_CUSTOM_HEADERS={HEADERS}", "more": "send plain-looking words"}).encode()
