@@ -159,6 +159,17 @@ async def test_a_caller_who_is_cancelled_anywhere_costs_the_pool_nothing(steps: 
                 assert await number_of(query)
 
 
+async def test_a_pool_that_does_not_get_warm_in_time_says_so_with_its_numbers() -> None:
+    world = World()
+    world.hold()
+    async with pool_of(world, warm=1) as pool:
+        with pytest.raises(ct.ConnectTimeout, match=r"the pool was not warm after 0\.01 s") as caught:
+            await pool.warm_up(timeout=0.01)
+        assert (caught.value.code, caught.value.waited) == ("pool.not_warm", 0.01)
+        world.gate.set()
+        await pool.warm_up()
+
+
 async def test_a_session_that_was_given_to_somebody_who_left_goes_to_the_next() -> None:
     world = World()
     async with pool_of(world, warm=1, cap=1) as pool:

@@ -65,6 +65,34 @@ async def test_a_session_is_given_back_when_its_transport_is_dropped(where: str,
             await anyio.lowlevel.checkpoint()
 
 
+async def test_a_session_is_given_back_when_its_transport_is_closed(options: ct.ClaudeOptions, tmp_path: Path) -> None:
+    with anyio.fail_after(30):
+        async with ct.SubprocessTransport(options) as transport:
+            await transport.connect()
+            assert await holder(options) != "another"
+            await transport.wait_stored()
+            assert (transport.is_storing, transport.info.unstored_entries) == (False, 0)
+    assert await holder(options) == "another"
+    assert list(tmp_path.glob("claude-transport-session-*")) == []
+
+
+async def test_a_session_is_given_back_when_its_program_does_not_start(options: ct.ClaudeOptions, tmp_path: Path) -> None:
+    program = Path(str(options.cli_path))
+    transport = ct.SubprocessTransport(options)
+    hidden = program.rename(program.with_name("hidden"))
+    with anyio.fail_after(30):
+        with pytest.raises(ct.CLINotFoundError):
+            await transport.connect()
+        assert await holder(options) == "another"
+        store: Any = options.session_store
+        await store.release({"project_key": sessions.project_key_for_directory(options.cwd), "session_id": SID}, owner="another")
+        hidden.rename(program)
+        async with transport:
+            await transport.connect()
+            assert await holder(options) != "another"
+    assert list(tmp_path.glob("claude-transport-session-*")) == []
+
+
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_a_session_is_given_back_when_its_loop_ends_and_dropping_it_then_does_no_harm(backend: str) -> None:
     store, held = Claims(), []

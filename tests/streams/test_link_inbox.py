@@ -27,6 +27,13 @@ def test_what_came_in_pieces_is_taken_at_once() -> None:
     assert not inbox
 
 
+def test_of_large_pieces_as_many_are_taken_as_fit_in_whole() -> None:
+    inbox = LinkInbox()
+    for letter in (b"a", b"b", b"c"):
+        inbox.put(letter * 2000)
+    assert take_all(inbox, 5000) == [(b"a" * 2000 + b"b" * 2000, 4000), (b"c" * 2000, 6000)]
+
+
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_no_more_is_taken_than_was_asked_for(size: int) -> None:
     inbox = LinkInbox()

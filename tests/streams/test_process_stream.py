@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from typing import Any
 
@@ -19,6 +20,12 @@ from claude_transport.streams.schedule import CloseSchedule
 
 async def started(code: str, **options: Any) -> ProcessStream:
     return await ProcessConnectable(["sh", "-c", code], **options).connect()
+
+
+def drop(held: list[ProcessStream]) -> None:
+    """Let go of what a list alone has, and free it."""
+    held.clear()
+    gc.collect()
 
 
 async def test_receive_gives_what_there_is_up_to_the_size_asked_for() -> None:
@@ -47,6 +54,24 @@ async def test_what_is_sent_comes_back_and_the_end_of_input_ends_it() -> None:
                 await stream.receive()
             with pytest.raises(anyio.ClosedResourceError):
                 await stream.send(b"more")
+
+
+async def test_what_nobody_has_read_is_handed_on_when_it_is_closed() -> None:
+    unread: list[bytes] = []
+    stream = await started("echo before; cat; echo after", on_unread=unread.append, close_timeout=30.0)
+    with anyio.fail_after(60):
+        await stream.aclose()
+    assert b"".join(unread) == b"before\nafter\n"
+
+
+async def test_a_process_that_resists_is_ended_in_the_close_timeout_when_its_stream_is_dropped() -> None:
+    gone = anyio.Event()
+    held = [await started("trap '' TERM; echo ready; while :; do sleep 600; done", on_gone=gone.set, close_timeout=0.2)]
+    with anyio.fail_after(60):
+        assert await held[0].receive() == b"ready\n"
+        with pytest.warns(ResourceWarning, match="was never closed"):
+            drop(held)
+        await gone.wait()
 
 
 async def test_the_reason_of_an_end_has_no_part_of_a_key_at_which_standard_error_was_cut() -> None:
