@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import claude_transport
 from claude_transport import errors
 from claude_transport.protocol.diagnosis import ReportedFailure
 
@@ -112,3 +113,15 @@ def test_a_warning_that_the_program_makes_an_error_is_a_typed_one() -> None:
         with pytest.raises(errors.ConfigurationError, match=r"^look here$") as caught:
             errors.warn_caller("look here")
     assert isinstance(caught.value.__cause__, errors.ClaudeTransportWarning)
+
+
+@pytest.mark.parametrize(("error", "words"), [(OSError(24, "Too many open files"), "Too many open files"), (OSError("full"), "full")])
+def test_a_name_that_cannot_be_loaded_now_is_a_typed_error(error: OSError, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(name: str) -> None:
+        raise error
+
+    monkeypatch.delitem(vars(claude_transport), "SessionPool", raising=False)
+    monkeypatch.setattr("claude_transport.lazy.import_module", fail)
+    with pytest.raises(errors.CLIConnectionError, match=rf"^cannot import claude_transport\.pool\S*: {words}; import it earlier") as caught:
+        _ = claude_transport.SessionPool
+    assert caught.value.__cause__ is error

@@ -10,6 +10,7 @@ import pytest
 
 import claude_transport as ct
 from claude_transport.errors import ConfigurationError, UsageError
+from claude_transport.transports import session_terms
 
 # what a type checker would refuse, as a program without one would write it
 Query: Any = ct.Query
@@ -52,6 +53,7 @@ WRONG: list[tuple[str, Callable[[], object], str]] = [
     ("responses", lambda: MockTransport({"type": "result"}), "not one dict"),
     ("responses", lambda: MockTransport([{"type": "result"}, "text"]), r"responses\[1\] is str"),
     ("make_transport", lambda: SessionPool(make_transport=hook), "returns a transport, not an async one"),
+    ("transport", lambda: SessionPool(transport=MockTransport()), "each session has one of its own"),
     ("make_transport", lambda: SessionPool(make_transport=5), "returns a transport, not int"),
 ]
 
@@ -82,3 +84,13 @@ async def test_seconds_that_are_none_are_refused_and_the_conversation_goes_on(ti
 def test_a_one_shot_refuses_seconds_that_are_none_before_anything_runs(argument: str) -> None:
     with pytest.raises(UsageError, match=f"{argument} must be a number of seconds"):
         one_shot("x", transport=MockTransport(), **{argument: None})
+
+
+@pytest.mark.parametrize("delivery", ["files", "initialize"])
+@pytest.mark.parametrize(
+    "wrong", [{"settings": "{broken"}, {"settings": 5}, {"mcp_servers": 5}, {"extra_args": 5}, {"allowed_tools": 5}], ids=str
+)
+def test_the_terms_of_options_that_are_not_valid_ask_for_nothing(wrong: dict[str, Any], delivery: Any) -> None:
+    """What is wrong with them is told when they are to be run."""
+    terms = session_terms(ct.ClaudeOptions(**wrong), delivery=delivery)
+    assert (terms.permissions, dict(terms.initialize)) == ((), {})

@@ -405,3 +405,12 @@ async def test_a_handshake_whose_wire_is_closed_meanwhile_is_no_connection() -> 
     connectable = TLSConnectable(Given(wire), hostname="x", address="tls://x", ssl_context=certificates().client_context())
     with pytest.raises(anyio.ClosedResourceError):
         await connectable.connect()
+
+
+async def test_a_broken_stream_that_is_closed_takes_the_end_of_what_is_sent_without_an_error(door: Door) -> None:
+    async with against_the_standard_library(door, ssl.SSLSocket.close) as stream:
+        with pytest.raises(anyio.BrokenResourceError), anyio.fail_after(30):
+            while True:
+                await stream.send(b"x" * 65536)
+        await stream.aclose()
+        await stream.send_eof()
