@@ -6,6 +6,7 @@ in `resolution`; which credential the CLI uses is decided in `launch.credentials
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -116,10 +117,8 @@ async def read_login_status(
             )
         except OSError as error:
             raise SpawnError(f"{program} cannot be started: {error.strerror or type(error).__name__}", path=program) from error
-        try:
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # an older CLI takes the words for a prompt, or refuses them
             return msgspec.json.decode(done.stdout, type=LoginStatus)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return None  # an older CLI takes the words for a prompt, or refuses them
     return None
 
 

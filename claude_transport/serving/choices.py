@@ -173,7 +173,7 @@ def _no_wider_mode(name: str, ours: Any, value: Any) -> Any:
     if value is None:
         return ours
     allowed = _MODES.get(ours or "default", frozenset())
-    if value != ours and value not in allowed:
+    if value not in allowed:
         raise _refused(name, f"may be {', '.join(sorted(allowed))}, not {value}")
     return value
 
@@ -183,7 +183,7 @@ def _fewer(name: str, ours: Any, value: Any) -> Any:
     if ours is None or value is None:
         return ours if value is None else value
     if isinstance(ours, Mapping) or isinstance(value, Mapping) or ours == "all" or value == "all":
-        if value != ours and not (ours == "all" or isinstance(ours, Mapping)):
+        if not (ours == "all" or isinstance(ours, Mapping)):
             raise _refused(name, "may name only what the gateway's own list names")
         return value
     known = {os.fspath(each) for each in ours}

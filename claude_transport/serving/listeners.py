@@ -119,7 +119,7 @@ async def open_listeners(address: Address) -> list[Listener]:
     listeners: list[Listener] = []
     try:
         for family, _type, _proto, _name, where in dict.fromkeys(found):  # the hosts file may list an address twice
-            if listeners and address.port == 0:  # use the port of the first address for all
+            if listeners:  # all have the port of the first, also one that the system chose
                 where = (where[0], listeners[0].address.port, *where[2:])
             listening = _bind(family, where)
             port = listening.getsockname()[1]

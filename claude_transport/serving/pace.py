@@ -113,7 +113,7 @@ class _Queue:
 
     async def turn(self, recent: float) -> None:
         """Wait for a turn. Of those that wait, the one with the fewest `recent` turns is next."""
-        if self._is_due and not self._waiting:
+        if self._is_due:  # then nothing waits
             self._give()
             return
         place = (recent, next(self._number), anyio.Event())

@@ -63,7 +63,7 @@ class Hosts:
             return True
         name = _normal(_without_port(host.strip()))
         address = _address_of(name)
-        if address is not None and (address.is_loopback or (here is not None and address == _address_of(here))):
+        if address is not None and (address.is_loopback or address == _address_of(str(here))):
             return not address.is_unspecified
         return name in self._names
 
@@ -155,7 +155,7 @@ def _without_port(host: str) -> str:
         inside, bracket, rest = host[1:].partition("]")
         return inside if bracket and (not rest or _PORT.fullmatch(rest)) else host
     name, colon, port = host.rpartition(":")
-    return name if colon and _PORT.fullmatch(colon + port) and ":" not in name else host
+    return name if _PORT.fullmatch(colon + port) and ":" not in name else host
 
 
 def _normal(name: str) -> str:

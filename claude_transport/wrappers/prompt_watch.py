@@ -140,7 +140,7 @@ def _verdict(actions: Sequence[object]) -> Verdict:
 # delta that is written differently is only decoded in vain. Two comparisons cost half of `startswith` (21 against 40 ns per line) and
 # mean the same: every line that sorts between these two begins with the first.
 _FIRST = b'{"type":"stream_event","event":{"type":"content_block_delta",'
-_AFTER_LAST = _FIRST[:-1] + b"-"
+_AFTER_LAST = _FIRST + b"\xff"  # no byte of UTF-8
 
 
 def without_deltas(lines: Sequence[bytes]) -> list[bytes]:

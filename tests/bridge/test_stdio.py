@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import select
@@ -11,6 +12,8 @@ import subprocess
 import sys
 import threading
 import warnings
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +22,11 @@ import pytest
 from bridge_peers import PATIENCE, bridge_process, text_of
 
 import claude_transport as ct
-from claude_transport.bridge.configuration import BridgeSettings
+from claude_transport.bridge.configuration import BridgeSettings, read_bridge_settings
 from claude_transport.bridge.stdio import StdioBridge
-from claude_transport.errors import ClaudeTransportError, ConfigurationError, ProcessError
-from claude_transport.streams.address import parse_address
+from claude_transport.errors import ClaudeTransportError, ConfigurationError, ConnectTimeout, ProcessError, ProtocolError
+from claude_transport.protocol.framing import LineFramer
+from claude_transport.streams.address import Address, parse_address
 
 TOKEN = "a-token-that-is-long-enough"
 GONE = -32000
@@ -281,3 +285,141 @@ def test_without_its_environment_the_program_is_exit_code_2_and_names_what_is_mi
     assert ran.returncode == 2
     assert b"CLAUDE_TRANSPORT_BRIDGE_URL" in ran.stderr
     assert ran.stdout == b""
+
+
+@pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"x" * 100_000], ids=["http", "no line"])
+def test_a_bridge_knows_what_is_no_host_by_what_it_says(said: bytes, tmp_path: Path) -> None:
+    failure = failure_at(tmp_path, said)
+    assert type(failure) is ProtocolError
+    assert (str(failure), failure.code) == ("the program at this address is not the host of a bridge", "bridge.protocol")
+
+
+def test_a_message_of_the_host_that_is_larger_than_any_line_ends_the_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("claude_transport.bridge.stdio.LineFramer", partial(LineFramer, max_line_bytes=1000))
+    failure = failure_at(tmp_path, b'{"mcp_bridge":1}\n' + b"x" * 1001 + b"\n")
+    assert type(failure) is ProtocolError
+    assert (str(failure), failure.code) == ("the host sent a message of 1001 bytes", "bridge.too_large")
+
+
+def failure_at(folder: Path, said: bytes) -> ClaudeTransportError:
+    """Return the failure of a bridge whose host says this. Its input is open until then."""
+    address = parse_address(f"unix://{folder}/s")
+    (stdin, input_of_cli), (output_of_bridge, stdout) = os.pipe(), os.pipe()
+    failures: list[ClaudeTransportError] = []
+
+    def fail(failure: ClaudeTransportError) -> None:
+        failures.append(failure)
+        os.close(input_of_cli)
+
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(address.path)
+        listening.listen()
+
+        def answer() -> None:
+            connected, _ = listening.accept()
+            with connected, connected.makefile("rwb", 0) as lines:
+                lines.readline()
+                with contextlib.suppress(OSError):  # a bridge that has read enough hangs up
+                    connected.sendall(said)
+                    lines.read()
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        settings = BridgeSettings(address=address, token=TOKEN, server="box")
+        assert not StdioBridge(settings, stdin=stdin, stdout=stdout, on_failure=fail).run()
+        answering.join(PATIENCE)
+    for descriptor in (stdin, output_of_bridge, stdout):
+        os.close(descriptor)
+    (failure,) = failures
+    return failure
+
+
+class Waits:
+    """The timeouts that sockets get. Those in seconds are over at once."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[float | None] = []
+        set_timeout = socket.socket.settimeout
+
+        def hurry(connection: socket.socket, seconds: float | None) -> None:
+            self.asked.append(seconds)
+            set_timeout(connection, None if seconds is None else seconds / 500)
+
+        monkeypatch.setattr(socket.socket, "settimeout", hurry)
+
+
+@pytest.fixture(params=["unix", "tcp"])
+def host(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[socket.socket, Address]]:
+    """A listening socket and its address."""
+    if request.param == "unix":
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(str(tmp_path / "s"))
+            listening.listen()
+            yield listening, parse_address(f"unix://{tmp_path}/s")
+    else:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            yield listening, parse_address(f"tcp://127.0.0.1:{listening.getsockname()[1]}")
+
+
+def test_a_host_that_takes_a_connection_and_says_nothing_is_given_up(
+    host: tuple[socket.socket, Address], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, address = host
+    waits = Waits(monkeypatch)
+    (stdin, input_of_cli), (output_of_bridge, stdout) = os.pipe(), os.pipe()
+    failures: list[ClaudeTransportError] = []
+    os.close(input_of_cli)
+    assert not StdioBridge(
+        BridgeSettings(address=address, token=TOKEN, server="box"), stdin=stdin, stdout=stdout, on_failure=failures.append
+    ).run()
+    for descriptor in (stdin, output_of_bridge, stdout):
+        os.close(descriptor)
+    (failure,) = failures
+    assert isinstance(failure, ConnectTimeout)
+    assert (failure.args[0], failure.code, failure.waited) == (
+        f"the host at {address} did not answer within 10 s",
+        "bridge.host_unreachable",
+        10.0,
+    )
+    assert waits.asked == [10.0]
+
+
+def test_an_admitted_bridge_waits_for_its_host_without_a_limit_and_sends_without_delay(
+    host: tuple[socket.socket, Address], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listening, address = host
+    waits = Waits(monkeypatch)
+    made: list[socket.socket] = []
+    without_delay: list[bool] = []
+    connect = socket.create_connection
+
+    def keep(*given: Any, **more: Any) -> socket.socket:
+        made.append(connect(*given, **more))
+        return made[-1]
+
+    monkeypatch.setattr(socket, "create_connection", keep)
+    (stdin, input_of_cli), (output_of_bridge, stdout) = os.pipe(), os.pipe()
+    os.close(input_of_cli)
+
+    def answer() -> None:
+        connected, _ = listening.accept()
+        with connected, connected.makefile("rwb", 0) as lines:
+            lines.readline()
+            without_delay.extend(each.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0 for each in made)
+            lines.write(b'{"mcp_bridge":1}\n')
+            lines.read()
+
+    answering = threading.Thread(target=answer)
+    answering.start()
+    settings = BridgeSettings(address=address, token=TOKEN, server="box")
+    assert StdioBridge(settings, stdin=stdin, stdout=stdout, on_failure=print).run()
+    answering.join(PATIENCE)
+    for descriptor in (stdin, output_of_bridge, stdout):
+        os.close(descriptor)
+    assert waits.asked == [10.0, None]
+    assert without_delay == [True] * len(made)
+
+
+def test_settings_that_are_missing_are_named() -> None:
+    with pytest.raises(ConfigurationError, match=r"a bridge needs CLAUDE_TRANSPORT_BRIDGE_URL and .* in its environment: bridge_config"):
+        read_bridge_settings({})

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import claude_transport as ct
+from claude_transport.codex import CodexOptions
 from claude_transport.completion import complete_sync, stream_sync
 
 CALL = "claude_transport.completion.call"
@@ -73,6 +74,8 @@ async def test_a_wrong_argument_is_refused_by_its_name_before_anything_runs(opti
     [
         ("on_stderr", {"on_stderr": print, "make_transport": lambda _options: ct.MockTransport()}),
         ("billing", {"fallback": True, "billing": "subscription_strict"}),
+        ("codex", {"options": CodexOptions(), "codex": CodexOptions()}),
+        ("options", {"options": CodexOptions(), "agent": "claude"}),
     ],
 )
 async def test_arguments_that_contradict_each_other_are_refused(option: str, arguments: dict[str, Any]) -> None:

@@ -106,3 +106,8 @@ def test_depth_without_end_is_a_misfit_and_no_crash() -> None:
         deep = {"not": deep}
     with pytest.raises(ConfigurationError, match="nested too deep"):
         check_schema(deep)
+
+
+@pytest.mark.parametrize(("letters", "shown"), [(118, f"'{'x' * 118}'"), (119, f"'{'x' * 119}…"), (10_000, f"'{'x' * 119}…")])
+def test_of_a_long_value_120_characters_are_shown(letters: int, shown: str) -> None:
+    assert find_misfit("x" * letters, {"type": "integer"}) == f"the answer is {shown}, and not of the type 'integer'"

@@ -15,8 +15,10 @@ import anyio.to_thread
 import pytest
 
 import claude_transport as ct
+from claude_transport.gateway.arrival import Arrival
 from claude_transport.gateway.asgi import GatewayApplication
 from claude_transport.gateway.gateway import Gateway
+from claude_transport.streams.address import StreamAttribute
 from claude_transport.testing import FakeClaude, Scenario
 
 TOKEN = "alice-has-a-token-0123456789"
@@ -63,6 +65,9 @@ class Server:
     def tell(self, kind: str, **event: Any) -> Self:
         self._told.put_now({"type": kind, **event})
         return self
+
+    async def next_told(self) -> MutableMapping[str, Any]:
+        return await self._told.get()
 
     async def hear(self) -> MutableMapping[str, Any]:
         with anyio.fail_after(30):
@@ -114,6 +119,50 @@ async def test_a_client_that_leaves_ends_its_session(how: str) -> None:
         server.tell("websocket.receive", bytes=b'{"type":"keep_alive"}\n')
         server.tell("websocket.disconnect", code=1006 if how == "leaves" else 1000)
     assert application.gateway.sessions == ()
+
+
+async def test_a_connection_whose_client_has_left_is_broken_and_says_so() -> None:
+    seen: list[Any] = []
+
+    class Reception(Gateway):
+        async def attend(self, arrival: Arrival) -> None:
+            seen.append(arrival.stream.extra(StreamAttribute.ended))
+            for _ in range(2):
+                with pytest.raises(anyio.BrokenResourceError, match="the client is gone") as broken:
+                    await arrival.stream.send(b"word\n")
+                seen.append(type(broken.value.__cause__))
+            seen.append(arrival.stream.extra(StreamAttribute.ended))
+
+    async def send(event: MutableMapping[str, Any]) -> None:
+        if event["type"] == "websocket.send":
+            raise OSError("closed")
+
+    server = Server(headers=BEARER).tell("websocket.connect")
+    await GatewayApplication(Reception(tokens={"alice": TOKEN}))(server.scope, server.next_told, send)
+    assert seen == [False, OSError, type(None), True]
+
+
+async def test_what_cannot_be_sent_to_a_client_that_has_left_is_no_fault_of_the_gateway(caplog: pytest.LogCaptureFixture) -> None:
+    class Leaving(Server):
+        async def send(self, event: MutableMapping[str, Any]) -> None:
+            if event["type"] == "websocket.send":
+                raise OSError("the client is gone")
+            await self._said.put(event)
+
+        async def run(self, application: GatewayApplication) -> None:
+            await application(self.scope, self._told.get, self.send)
+
+    async with served() as application:
+        server = (
+            Leaving(headers=BEARER)
+            .tell("websocket.connect")
+            .tell("websocket.receive", bytes=json.dumps({"type": "user", "message": {"role": "user", "content": "Hello"}}).encode() + b"\n")
+        )
+        with anyio.fail_after(30):
+            await server.run(application)
+        assert application.gateway.metrics.ended == {"client": 1}
+        assert application.gateway.metrics.refused == {}
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
 
 
 @pytest.mark.parametrize("extensions", [{}, {"websocket.http.response": {}}])

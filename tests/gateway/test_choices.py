@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rehearsal import rehearsal
 
+from claude_transport.errors import ConfigurationError
 from claude_transport.launch.options import ClaudeOptions, Effort, PermissionMode
 from claude_transport.link.machine import Hello, Refusal
 from claude_transport.serving.choices import DEFAULT_CHOICES, LIMITED, Choices
@@ -287,6 +288,79 @@ def test_each_limit_can_be_lowered_and_not_raised(name: str, less: Any, more: An
     for ours, chosen, made in ((less, more, less), (more, less, less), (None, more, more), (less, None, less)):
         options: dict[str, Any] = {name: ours}
         assert getattr(EVERYTHING.apply(ClaudeOptions(**options), {name: chosen}), name) == made
+
+
+WIDER: list[tuple[str, Any, Any, str]] = [  # option, the gateway's value, the client's, and what the client is told
+    ("permission_mode", None, "acceptEdits", "may be default, dontAsk, manual, plan, not acceptEdits"),
+    ("permission_mode", "plan", "default", "may be plan, not default"),
+    ("permission_mode", "acceptEdits", "auto", "may be acceptEdits, default, dontAsk, manual, plan, not auto"),
+    ("allowed_tools", ("Read",), ["Bash"], "Bash is not among what the gateway allows"),
+    ("allowed_tools", ("Bash(git:*)",), ["Bash"], "Bash is not among what the gateway allows"),
+    ("add_dirs", ("/srv",), ["/srv/a", "/srv"], "/srv/a is not among what the gateway allows"),
+    ("skills", ("pdf",), "all", "may name only what the gateway's own list names"),
+    ("tools", ("Read",), {"type": "preset", "preset": "claude_code"}, "may name only what the gateway's own list names"),
+    ("bare", True, False, "is on for every client, and cannot be switched off"),
+    ("chrome", False, True, "is off for every client, and cannot be switched on"),
+    ("cwd", "/srv", "/", "is set by the gateway, and cannot be replaced"),
+    ("system_prompt", None, {"type": "preset", "preset": "claude_code"}, "must be text"),
+]
+
+
+@pytest.mark.parametrize(("name", "ours", "chosen", "why"), WIDER, ids=[f"{each[0]}-{each[2]}" for each in WIDER])
+def test_what_would_allow_more_than_the_gateway_is_refused_with_the_reason(name: str, ours: Any, chosen: Any, why: str) -> None:
+    options: dict[str, Any] = {name: ours}
+    with pytest.raises(TurnedAway) as refused:
+        EVERYTHING.apply(ClaudeOptions(**options), {name: chosen})
+    assert (refused.value.reason, str(refused.value)) == ("options", f"{name}: {why}")
+
+
+PRESET = {"type": "preset", "preset": "claude_code"}
+NARROWER: list[tuple[str, Any, Any, Any]] = [  # option, the gateway's value, the client's, and that of the session
+    ("permission_mode", "acceptEdits", None, "acceptEdits"),
+    ("permission_mode", None, "plan", "plan"),
+    ("permission_mode", "acceptEdits", "default", "default"),
+    ("allowed_tools", ("Read", "Bash"), ["Bash(git:*)", "Read"], ("Bash(git:*)", "Read")),
+    ("skills", "all", ["pdf"], ("pdf",)),
+    ("skills", "all", "all", "all"),
+    ("skills", ("pdf",), None, ("pdf",)),
+    ("skills", None, ("pdf",), ("pdf",)),
+    ("tools", PRESET, ["Read"], ("Read",)),
+    ("tools", PRESET, PRESET, PRESET),
+    ("tools", PRESET, None, PRESET),
+    ("disallowed_tools", ("Bash",), ["Edit"], ("Bash", "Edit")),
+    ("bare", True, True, True),
+    ("bare", False, False, False),
+    ("bare", False, True, True),
+    ("chrome", False, False, False),
+    ("chrome", True, False, False),
+    ("chrome", True, True, True),
+    ("cwd", "/srv", "/srv", "/srv"),
+]
+
+
+@pytest.mark.parametrize(("name", "ours", "chosen", "made"), NARROWER, ids=[f"{each[0]}-{each[1]}-{each[2]}" for each in NARROWER])
+def test_what_allows_no_more_than_the_gateway_is_taken(name: str, ours: Any, chosen: Any, made: Any) -> None:
+    options: dict[str, Any] = {name: ours}
+    found = getattr(EVERYTHING.apply(ClaudeOptions(**options), {name: chosen}), name)
+    assert (tuple(found) if isinstance(found, list) else found) == made
+
+
+@pytest.mark.parametrize("allowed", ["model", [7]])
+def test_choices_are_a_list_of_names(allowed: Any) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        Choices(allowed)
+    assert (refused.value.args[0], refused.value.option) == (
+        "choices is not a collection of option names: give a list such as ['model']",
+        "choices",
+    )
+
+
+def test_lists_count_as_levels_of_a_value() -> None:
+    value: Any = []
+    for _ in range(64):
+        value = [value]
+    with pytest.raises(TurnedAway, match="more than 64 levels"):
+        EVERYTHING.apply(ClaudeOptions(), {"output_format": {"type": "json_schema", "schema": {"enum": value}}})
 
 
 def test_how_thoughts_are_shown_stays_the_clients_choice() -> None:

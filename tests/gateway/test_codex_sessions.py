@@ -208,6 +208,9 @@ async def test_a_client_that_chooses_much_is_told_of_the_first_eight() -> None:
         client = await stage.plain(options={f"o{number:02}": number for number in range(100)})
         refused = json.loads(await client.hear())
         assert refused["error"]["message"].partition(": ")[2].partition(". ")[0] == "o00, o01, o02, o03, o04, o05, o06, o07"
+        client = await stage.plain(options={"o" * 300: 1, "p": 2})
+        refused = json.loads(await client.hear())
+        assert refused["error"]["message"].partition(": ")[2].partition(". ")[0] == f"{'o' * 64}, p"
 
 
 async def test_the_log_of_a_failed_start_has_one_line_whatever_the_failure_says(caplog: pytest.LogCaptureFixture) -> None:

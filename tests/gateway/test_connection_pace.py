@@ -103,6 +103,29 @@ async def test_a_connection_that_was_given_up_in_the_queue_of_its_address_takes_
     assert anyio.current_time() - began <= 2 / 50
 
 
+async def test_of_those_that_wait_at_one_address_the_one_that_has_connected_least_is_next_also_when_another_gives_up() -> None:
+    pace = make_pace(per_client=0.001, per_source=0.5)
+    for client in range(7):
+        for number in range(client):
+            await pace.turn(f"client {client}", f"elsewhere {number}")
+    for number in range(129):
+        await pace.turn(f"once {number}", "192.0.2.1")
+    order: list[int] = []
+    scopes = [anyio.CancelScope() for _ in range(7)]
+
+    async def connect(client: int) -> None:
+        with scopes[client]:
+            await pace.turn(f"client {client}", "192.0.2.1")
+            order.append(client)
+
+    async with anyio.create_task_group() as tasks:
+        for client in (0, 3, 1, 5, 6, 2, 4):
+            tasks.start_soon(connect, client)
+            await anyio.wait_all_tasks_blocked()
+        scopes[0].cancel()
+    assert order == [1, 2, 3, 4, 5, 6]
+
+
 async def test_of_ever_new_clients_and_addresses_only_those_are_remembered_that_may_have_to_wait() -> None:
     pace = make_pace()
     for number in range(1500):

@@ -24,6 +24,7 @@ from claude_transport.gateway.metrics import GatewayMetrics
 from claude_transport.gateway.session import PlainSession, Surroundings
 from claude_transport.link.machine import Bye, Hello, Refusal, Welcome
 from claude_transport.serving.door import Allowance, GatewayLimits
+from claude_transport.serving.hosted import close_quietly
 from claude_transport.serving.turned_away import RefusalLog, TurnedAway
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.streams.memory import memory_stream_pair
@@ -299,3 +300,14 @@ def test_the_program_writes_one_line_for_each_record_whatever_is_in_it(words: st
         assert [json.loads(line)["level"] for line in lines] == ["warning", "error"]
     else:
         assert len([line for line in lines if not line.startswith("  ")]) == 2
+
+
+@pytest.mark.parametrize("words", HOSTILE.values(), ids=HOSTILE)
+async def test_why_a_transport_could_not_be_closed_is_logged_on_one_line(words: str, log: pytest.LogCaptureFixture) -> None:
+    class Stuck(MockTransport):
+        async def close(self) -> None:
+            raise LookupError(words)
+
+    await close_quietly(Stuck())
+    assert [record.msg for record in log.records] == ["the transport of a session could not be closed: %s"]
+    assert_records_are_safe(log.records)

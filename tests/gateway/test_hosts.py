@@ -27,6 +27,7 @@ from claude_transport.serving.pages import Hosts
             "127.8.8.8",
             "[::1]",
             "[::1]:80",
+            "::1",
             "[::ffff:127.0.0.1]:80",
         ),
         *(

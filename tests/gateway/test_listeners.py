@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import socket
+import stat
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -14,8 +17,10 @@ from virtual_time import virtual_time
 
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.gateway.gateway import Gateway
-from claude_transport.serving.listeners import Listener, open_listeners
+from claude_transport.serving.listeners import Listener, local_address, open_listeners
 from claude_transport.streams.address import parse_address
+from claude_transport.streams.memory import memory_stream_pair
+from claude_transport.streams.sockets import SocketConnectable
 
 HERE = "tcp://127.0.0.1:0"
 
@@ -81,5 +86,118 @@ async def test_the_client_of_an_ipv6_address_has_its_address_and_its_port() -> N
             stream, peer = await listener.accept()
             assert peer == f"[::1]:{client.extra(SocketAttribute.local_port)}"
             await stream.aclose()
+    finally:
+        listener.close()
+
+
+def addresses(monkeypatch: pytest.MonkeyPatch, *found: tuple[str, int]) -> None:
+    """Make the name of every host stand for these IPv4 addresses."""
+
+    async def getaddrinfo(*_args: Any, **_options: Any) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", where) for where in found]
+
+    monkeypatch.setattr(anyio, "getaddrinfo", getaddrinfo)
+
+
+async def test_all_addresses_of_a_host_have_the_port_that_the_system_chose(monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses(monkeypatch, ("127.0.0.1", 0), ("127.0.0.2", 0))
+    listeners = await open_listeners(parse_address("tcp://localhost:0"))
+    try:
+        first, second = (each.address.port for each in listeners)
+        assert first == second != 0
+        for host in ("127.0.0.1", "127.0.0.2"):
+            with socket.create_connection((host, first)):
+                pass
+    finally:
+        for listener in listeners:
+            listener.close()
+
+
+async def test_when_one_address_of_a_host_is_taken_the_others_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.2", 0)) as taken:
+        port = taken.getsockname()[1]
+        addresses(monkeypatch, ("127.0.0.1", port), ("127.0.0.2", port))
+        with pytest.raises(ConfigurationError) as refused:
+            await open_listeners(parse_address(f"tcp://localhost:{port}"))
+        assert (str(refused.value.args[0]), refused.value.option) == (
+            f"cannot listen on tcp://localhost:{port}: Address already in use",
+            "listen",
+        )
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port))
+
+
+async def test_a_cancelled_accept_takes_no_connection() -> None:
+    """Also when one waits already: a flood of connections leaves the event loop to the others."""
+    (listener,) = await open_listeners(parse_address(HERE))
+    try:
+        with socket.create_connection((listener.address.host, listener.address.port)):
+            with anyio.CancelScope() as given_up:
+                given_up.cancel()
+                await listener.accept()
+            assert given_up.cancelled_caught
+            stream, _ = await listener.accept()
+            await stream.aclose()
+    finally:
+        listener.close()
+
+
+async def test_a_new_file_has_the_rights_that_the_program_gives_it_after_a_unix_socket_was_opened(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        (listener,) = await open_listeners(parse_address(f"unix://{tmp_path}/door"))
+        listener.close()
+        with pytest.raises(ConfigurationError):
+            await open_listeners(parse_address(f"unix://{tmp_path}/missing/door"))
+        (tmp_path / "file").touch()
+        assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o644
+    finally:
+        os.umask(before)
+
+
+async def test_a_listener_whose_socket_file_was_removed_is_closed(tmp_path: Path) -> None:
+    (listener,) = await open_listeners(parse_address(f"unix://{tmp_path}/door"))
+    (tmp_path / "door").unlink()
+    listener.close()
+    with pytest.raises(anyio.ClosedResourceError):
+        await listener.accept()
+
+
+async def test_a_socket_file_whose_owner_accepts_nothing_is_not_waited_for(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as busy, socket.socket(socket.AF_UNIX) as waiting:
+        busy.bind(str(tmp_path / "door"))
+        busy.listen(0)
+        waiting.connect(str(tmp_path / "door"))  # now its queue is full
+        with pytest.raises(ConfigurationError, match="cannot listen on unix://"):
+            await open_listeners(parse_address(f"unix://{tmp_path}/door"))
+        assert (tmp_path / "door").is_socket()
+
+
+async def test_the_own_address_of_a_connection_is_that_of_ip_alone(tmp_path: Path) -> None:
+    for url, own in ((HERE, "127.0.0.1"), (f"unix://{tmp_path}/door", None)):
+        (listener,) = await open_listeners(parse_address(url))
+        try:
+            client = await SocketConnectable(listener.address).connect()
+            stream, _ = await listener.accept()
+            assert local_address(stream) == own
+            await stream.aclose()
+            assert local_address(stream) is None
+            await client.aclose()
+        finally:
+            listener.close()
+    within, other = memory_stream_pair()
+    assert local_address(within) is None
+    for end in (within, other):
+        await end.aclose()
+
+
+async def test_an_ipv6_address_leaves_the_same_port_of_ipv4_to_others() -> None:
+    try:
+        (listener,) = await open_listeners(parse_address("tcp://[::]:0"))
+    except ConfigurationError:
+        pytest.skip("this machine has no IPv6")
+    try:
+        (other,) = await open_listeners(parse_address(f"tcp://0.0.0.0:{listener.address.port}"))
+        other.close()
     finally:
         listener.close()

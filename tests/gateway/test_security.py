@@ -24,7 +24,7 @@ from claude_transport.gateway.arrival import Arrival
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.link.machine import Data, Hello, Refusal, Welcome, encode_frame
 from claude_transport.serving.door import GatewayLimits
-from claude_transport.streams.compression import load_zstd
+from claude_transport.streams.compression import MAGIC, load_zstd
 from claude_transport.streams.memory import MemoryStream, memory_stream_pair
 from claude_transport.testing.fake_claude import FakeClaude
 from claude_transport.testing.scenario import Scenario
@@ -506,3 +506,26 @@ async def test_a_wrong_token_of_a_header_is_refused_before_the_first_line_and_a_
         await honest.say(b'{"type":"user"}')
         process = await stage.processes.next()
         assert await process.hear() == b'{"type":"user"}'
+
+
+async def test_a_client_that_compresses_is_told_when_the_gateway_cannot(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("compression.zstd", "backports.zstd"):
+        monkeypatch.setitem(sys.modules, name, None)
+    async with rehearsal(compression=True) as stage:
+        stage.medium = "tcp"
+        client = stage.connect()
+        await client.stream.send(MAGIC + b"x\n")
+        await client.rest()
+        assert stage.gateway.metrics.refused == {"malformed": 1}
+    assert "this gateway does not know zstd" in caplog.text
+
+
+@pytest.mark.parametrize("spoken", ["link", "plain"])
+async def test_a_client_that_speaks_the_other_mode_is_told_so(spoken: Any, caplog: pytest.LogCaptureFixture) -> None:
+    async with rehearsal(modes=[spoken]) as stage:
+        client = await (stage.plain() if spoken == "link" else stage.link())
+        await client.rest()
+        assert stage.gateway.metrics.refused == {"mode": 1}
+    assert f"this gateway does not speak {'plain' if spoken == 'link' else 'link'} mode" in caplog.text

@@ -170,3 +170,27 @@ async def test_an_observation_that_has_failed_is_over_and_its_connection_closed(
                 await anext(watching)
             tasks.cancel_scope.cancel()
     assert len(connections) == 1
+
+
+@jumping(idle=0.05)
+async def test_a_gateway_that_falls_silent_is_given_up() -> None:
+    async def answer(stream: anyio.abc.SocketStream) -> None:
+        async with stream:
+            await stream.receive()
+            await stream.send(HEAD)
+            await anyio.sleep_forever()
+
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, answer)
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        async with observe(f"ws://127.0.0.1:{port}", session="a") as watching:
+            with anyio.fail_after(3600), pytest.raises(ConnectionLost, match=r": the gateway has been silent for \d+ s") as caught:
+                await anext(watching)
+            assert (caught.value.code, caught.value.retryable) == ("connection.lost", False)
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_gateway_that_hangs_up_before_it_answers_is_a_failed_connection() -> None:
+    with pytest.raises(CLIConnectionError, match=": the gateway hung up before it answered") as caught:
+        await first_line_of(b"", head=b"")
+    assert type(caught.value) is CLIConnectionError
