@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 import anyio
 import msgspec
@@ -315,11 +315,9 @@ class Reception:
 
     def _hear_hello(self, arrival: Arrival, line: bytes) -> AdmittedClient:
         try:
-            hello = decode_frame(line)
+            hello = cast("Hello", decode_frame(line))  # a frame that begins with H is no other one
         except ProtocolError as exc:
             raise TurnedAway("malformed", str(exc)) from exc
-        if not isinstance(hello, Hello):  # pragma: no cover - a frame that begins with H is a hello
-            raise TurnedAway("malformed", "the first frame is not a hello")
         if hello.version < LINK_VERSION:
             raise TurnedAway("malformed", f"the client speaks an older link protocol than version {LINK_VERSION} of this gateway")
         owner = self._owner(arrival, hello.token)

@@ -550,3 +550,34 @@ def test_a_long_name_of_a_server_is_refused_and_not_repeated_whole() -> None:
     with pytest.raises(ConfigurationError) as caught:
         ct.bridge.BridgeHost({"x" * 257: []})
     assert str(caught.value) == f"{'x' * 256!r} is not a valid name of a server: use 1 to 256 characters"
+
+
+async def test_who_hangs_up_before_a_word_is_no_failure_of_the_host(workshop: Workshop, caplog: pytest.LogCaptureFixture) -> None:
+    async with ct.bridge.BridgeHost({"box": workshop.plain()}) as host:
+        for said in (b"", b"{"):
+            stream = await SocketConnectable(parse_address(host.url)).connect()
+            if said:
+                await stream.send(said)
+            await stream.send_eof()
+            with anyio.fail_after(PATIENCE), pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+                await stream.receive()
+            await stream.aclose()
+        assert (host.failed_calls, host.bridges) == (0, 0)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+async def test_what_a_tool_may_not_return_is_an_error_that_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    async def count(_given: dict[str, Any], _context: ct.bridge.ToolContext) -> Any:
+        return 7
+
+    async with (
+        ct.bridge.BridgeHost({"box": [ct.bridge.HostTool(name="count", call=count)]}) as host,
+        knock(host.mcp_servers["box"]) as (client, _),
+    ):
+        await client.shake_hands()
+        answer = await client.call("count")
+        assert answer["result"]["isError"] is True
+        told = "a tool returned int: return a text, a mapping, content blocks or None"
+        assert text_of(answer) == told
+        assert host.failed_calls == 1
+    assert f"TypeError: {told}" in caplog.text

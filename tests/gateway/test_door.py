@@ -136,6 +136,15 @@ def test_a_token_file_with_a_mistake_is_refused_without_showing_a_token(tmp_path
     assert TOKEN not in str(caught.value)
 
 
+def test_a_token_file_that_cannot_be_read_is_refused_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "latin").write_bytes(b"alice \xe4" + TOKEN.encode())
+    for name, why in (("missing", "No such file or directory"), ("latin", "'utf-8' codec can't decode byte 0xe4 in position 6: ")):
+        with pytest.raises(ConfigurationError) as caught:
+            GatewayTokens.from_file(tmp_path / name)
+        assert caught.value.option == "tokens"
+        assert str(caught.value.args[0]).startswith(f"the token file {str(tmp_path / name)!r} cannot be read: {why}")
+
+
 def test_a_token_from_the_environment_is_called_like_its_variable() -> None:
     tokens = GatewayTokens.from_environment("GATEWAY_TOKEN", env={"GATEWAY_TOKEN": TOKEN})
     assert tokens.owner(TOKEN) == "GATEWAY_TOKEN"

@@ -455,3 +455,16 @@ async def test_the_last_input_of_a_client_that_says_goodbye_and_disconnects_reac
         assert await process.rest() == (line + b"\n") * 8
         await stage.until(sessions=0)
         assert stage.gateway.metrics.ended == {"client": 1}
+
+
+async def test_a_client_is_told_when_its_process_has_said_more_than_it_may() -> None:
+    async with rehearsal(limits=GatewayLimits(session_bytes=1000)) as stage:
+        client = await stage.link()
+        process = await stage.processes.next()
+        await process.say({"text": "x" * 1000})
+        end = await client.hear_frame(ProcessEnd)
+        assert end.error is not None
+        assert "bytes" in end.error
+        await client.frame(Ack(end.after + 1))
+        await stage.until(sessions=0)
+        assert stage.gateway.metrics.ended == {"session_bytes": 1}

@@ -17,7 +17,7 @@ import claude_transport
 from claude_transport import Query, ReplayGap
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.observing import ObservableTransport, Observation, ObservedLine, observe
-from claude_transport.observing.following import LocalObservation, change_of
+from claude_transport.observing.following import Follower, LocalObservation, change_of
 from claude_transport.protocol.observation import LineLog
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.streams.memory import MemoryConnectable, MemoryStream
@@ -426,3 +426,15 @@ async def test_a_silent_session_remembers_no_observer_that_has_left() -> None:
         assert log.owed == 3
         tasks.cancel_scope.cancel()
     assert log.owed == 0
+
+
+@pytest.mark.parametrize("scrub", [False, True])
+async def test_an_observer_takes_64_kibibytes_at_a_time(scrub: bool) -> None:
+    log = LineLog(clock=anyio.current_time, redactor=Redactor)
+    log.append_lines("in", [b"x" * 1000] * 200)
+    log.end()
+    follower, taken = Follower(log, since=None, scrub=scrub), [0]
+    while (excerpt := await follower.next()) is not None:
+        taken.append(excerpt.last - sum(taken))
+    assert sum(taken) == log.last
+    assert max(taken) <= 2**16 // 1000 + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 
@@ -96,6 +97,24 @@ async def test_a_refusal_full_of_control_characters_fills_no_log() -> None:
     with pytest.raises(AuthenticationError) as caught:
         await first_line_of(b"\x1b" * 400, head=b"HTTP/1.1 401 No\r\ncontent-length: 400\r\n\r\n")
     assert str(caught.value).partition("HTTP 401: ")[2] == "\\x1b" * 125
+
+
+async def test_of_a_refusal_without_an_end_no_more_is_read_than_is_shown() -> None:
+    async def answer(stream: anyio.abc.SocketStream) -> None:
+        async with stream:
+            await stream.receive()
+            with contextlib.suppress(anyio.BrokenResourceError, anyio.EndOfStream):
+                await stream.send(b"HTTP/1.1 401 No\r\n\r\n" + b"x" * 100_000)
+                await stream.receive()
+
+    with anyio.fail_after(30):
+        async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
+            tasks.start_soon(listener.serve, answer)
+            port = listener.extra(anyio.abc.SocketAttribute.local_port)
+            async with observe(f"ws://127.0.0.1:{port}", session="a") as watching:
+                with pytest.raises(AuthenticationError, match=r"refused with HTTP 401: x{499}"):
+                    await anext(watching)
+            tasks.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("position", ["-5", "x", "", "1" * 40, "1_0", "\u0661", "9007199254740993"])
