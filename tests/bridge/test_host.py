@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import socket
 import stat
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -581,3 +583,20 @@ async def test_what_a_tool_may_not_return_is_an_error_that_says_so(caplog: pytes
         assert text_of(answer) == told
         assert host.failed_calls == 1
     assert f"TypeError: {told}" in caplog.text
+
+
+async def test_no_folder_is_left(workshop: Workshop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of a host that could not start. A path that is too long would be none of a socket."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    bound: list[str] = []
+
+    def refuse(_socket: socket.socket, where: str) -> None:
+        bound.append(where)
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(socket.socket, "bind", refuse)
+        with pytest.raises(ConfigurationError, match=": Operation not permitted"):
+            await ct.bridge.BridgeHost({"box": workshop.plain()}).start()
+    assert [Path(each).parent.parent for each in bound] == [tmp_path]
+    assert [*tmp_path.iterdir()] == []

@@ -261,6 +261,16 @@ def test_what_the_cli_gives_up_is_taken_back() -> None:
     assert (flow.text, flow.was_taken_back) == ("whole", True)
 
 
+def test_the_blocks_before_those_that_the_cli_gives_up_stay() -> None:
+    flow = TextFlow()
+    second = event("content_block_start", index=1, content_block={"type": "text", "text": ""})
+    more = event("content_block_delta", index=1, delta={"type": "text_delta", "text": "and"})
+    given_up = {**event("message_stop"), "abandoned_blocks": {"api_message_id": "msg_1", "from_block_index": 1}}
+    for message in decoded(START, BLOCK, delta("first"), second, more, given_up):
+        flow.hear(message)
+    assert (flow.text, flow.was_taken_back) == ("first", True)
+
+
 @pytest.mark.parametrize(
     "gives_up",
     [

@@ -54,6 +54,7 @@ async def test_when_every_attempt_was_late_the_error_names_the_limit_and_is_retr
     assert error.args[0] == (
         "There was no complete answer within 5 s. Allow more time with attempt_timeout, or ask for less. (transport=cli, category=timeout)"
     )
+    assert error.__notes__ == ["3 attempts were made"]
     assert there is not None
     assert (there.attempts, make.made, there.exit_code) == (3, 3, -1)
 
@@ -74,6 +75,24 @@ async def test_the_limit_of_the_call_stays_and_is_the_one_that_is_named(waits: W
     with pytest.raises(ct.MissingResult, match=r"within 5 s\. Allow more time with timeout,") as caught:
         await ct.complete("Hi", make_transport=make, timeout=SHORT, attempt_timeout=10 * SHORT, retry=THRICE, sleep=waits)
     assert (caught.value.code, caught.value.retryable, make.made) == ("exec.cli.timeout", False, 1)
+    assert getattr(caught.value, "__notes__", []) == []
+
+
+@virtual_time
+async def test_an_answer_that_has_come_is_not_late_however_long_its_process_stays(waits: Waits) -> None:
+    class Staying(ct.MockTransport):
+        async def close(self) -> None:
+            await super().close()
+            await anyio.sleep(10 * SHORT)
+
+    made: list[Staying] = []
+
+    def make(_options: object) -> Staying:
+        made.append(Staying(HELLO))
+        return made[-1]
+
+    completion = await ct.complete("Hi", make_transport=make, attempt_timeout=SHORT, retry=THRICE, sleep=waits)
+    assert (completion.text, completion.attempts, len(made)) == ("Hello there.", 1, 1)
 
 
 RETRY = {

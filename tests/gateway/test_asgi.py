@@ -142,6 +142,24 @@ async def test_a_connection_whose_client_has_left_is_broken_and_says_so() -> Non
     assert seen == [False, OSError, type(None), True]
 
 
+@pytest.mark.parametrize(("code", "end"), [(1000, anyio.EndOfStream), (1006, anyio.BrokenResourceError)])
+async def test_a_connection_whose_client_says_that_it_leaves_has_ended(code: int, end: type[Exception]) -> None:
+    seen: list[Any] = []
+
+    class Reception(Gateway):
+        async def attend(self, arrival: Arrival) -> None:
+            for _ in range(2):
+                with pytest.raises(end):
+                    await arrival.stream.receive()
+                seen.append(arrival.stream.extra(StreamAttribute.ended))
+            with pytest.raises(anyio.BrokenResourceError, match="the client is gone"):
+                await arrival.stream.send(b"word\n")
+
+    server = Server(headers=BEARER).tell("websocket.connect").tell("websocket.disconnect", code=code)
+    await server.run(GatewayApplication(Reception(tokens={"alice": TOKEN})))
+    assert seen == [True, True]
+
+
 async def test_what_cannot_be_sent_to_a_client_that_has_left_is_no_fault_of_the_gateway(caplog: pytest.LogCaptureFixture) -> None:
     class Leaving(Server):
         async def send(self, event: MutableMapping[str, Any]) -> None:

@@ -13,14 +13,15 @@ from typing import Any
 import anyio
 import pytest
 from anyio.abc import SocketAttribute
-from virtual_time import virtual_time
+from rehearsal import rehearsal
+from virtual_time import jumping, virtual_time
 
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.gateway.gateway import Gateway
-from claude_transport.serving.listeners import Listener, local_address, open_listeners
-from claude_transport.streams.address import parse_address
+from claude_transport.serving.listeners import Listener, accept_all, local_address, open_listeners
+from claude_transport.streams.address import Address, parse_address
 from claude_transport.streams.memory import memory_stream_pair
-from claude_transport.streams.sockets import SocketConnectable
+from claude_transport.streams.sockets import SocketConnectable, SocketStream
 
 HERE = "tcp://127.0.0.1:0"
 
@@ -201,3 +202,47 @@ async def test_an_ipv6_address_leaves_the_same_port_of_ipv4_to_others() -> None:
         other.close()
     finally:
         listener.close()
+
+
+async def test_accepting_is_over_when_the_listener_is_closed_and_all_were_attended() -> None:
+    (listener,) = await open_listeners(parse_address(HERE))
+    attended: list[str] = []
+    came = anyio.Event()
+
+    async def attend(stream: SocketStream, _address: Address, peer: str) -> None:
+        attended.append(peer)
+        await stream.aclose()
+        came.set()
+
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(accept_all, [listener], attend)
+            with socket.create_connection((listener.address.host, listener.address.port)):
+                await came.wait()
+            listener.close()
+    assert len(attended) == 1
+
+
+async def test_a_closed_gateway_is_not_started_and_begins_no_session() -> None:
+    unused = Gateway(command=["true"])
+    await unused.aclose()
+    with pytest.raises(UsageError, match="make a new one"):
+        await unused.start()
+    async with rehearsal() as stage:
+        await stage.gateway.aclose()
+        await (await stage.plain()).rest()
+        assert stage.gateway.metrics.refused == {"draining": 1}
+
+
+@jumping(idle=0.05)
+async def test_a_gateway_that_closes_waits_for_no_client_that_says_nothing() -> None:
+    gateway = Gateway(command=["true"], listen=[HERE])
+    await gateway.start()
+    port = int(gateway.urls[0].rpartition(":")[2])
+    async with await anyio.connect_tcp("127.0.0.1", port) as silent:
+        await anyio.wait_all_tasks_blocked()
+        began = anyio.current_time()
+        await gateway.aclose()
+        assert anyio.current_time() - began < 1.0
+        with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+            await silent.receive()

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 import typing
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import anyio
 import pytest
-from rehearsal import ALICE, TOKENS
+from rehearsal import ALICE, TOKENS, Processes, Talker
 
 import claude_transport as ct
+from claude_transport.gateway.arrival import Arrival
+from claude_transport.streams.memory import memory_stream_pair
 
 
 def test_gateway_settings_are_the_arguments_of_a_gateway() -> None:
@@ -54,3 +60,37 @@ async def test_a_gateway_that_is_closed_by_somebody_else_ends_the_call(handle_si
 async def test_a_setting_that_makes_no_sense_is_told_before_anything_is_opened() -> None:
     with pytest.raises(ct.ConfigurationError, match="modes"):
         await ct.serve(listen=["tcp://127.0.0.1:0"], modes=["telnet"])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+
+
+async def test_the_first_signal_lets_a_turn_finish_and_the_second_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    send, receive = anyio.create_memory_object_stream[signal.Signals](2)
+
+    @contextmanager
+    def receiver(*expected: signal.Signals) -> Iterator[Any]:
+        assert set(expected) == {signal.SIGTERM, signal.SIGINT}
+        yield receive
+
+    monkeypatch.setattr(anyio, "open_signal_receiver", receiver)
+    processes = Processes()
+    served: list[ct.Gateway] = []
+
+    async def interrupt() -> None:
+        ours, theirs = memory_stream_pair()
+        tasks.start_soon(served[0].attend, Arrival(theirs, medium="memory", token=ALICE))
+        client = Talker(ours)
+        await client.say({"type": "authenticate"}, {"type": "user", "message": {"role": "user", "content": "work"}})
+        await (await processes.next()).hear()
+        await send.send(signal.SIGTERM)
+        await anyio.wait_all_tasks_blocked()
+        assert [session.busy for session in served[0].sessions] == [True]
+        await send.send(signal.SIGINT)
+
+    with anyio.fail_after(30), send, receive:
+        async with anyio.create_task_group() as tasks:
+
+            def started(gateway: ct.Gateway) -> None:
+                served.append(gateway)
+                tasks.start_soon(interrupt)
+
+            await ct.serve(launch=processes.launch, tokens=TOKENS, drain_timeout=3600.0, on_started=started)
+    assert served[0].metrics.ended == {"closed": 1}
