@@ -312,7 +312,11 @@ class PlainSession(Session):
         try:
             voice = _Voice(self, stream)
             while await self.hand_output(voice.say):
-                await voice.finish()
+                try:
+                    await voice.finish()
+                except GONE:
+                    self._note_end("client")
+                    return
         except TurnedAway as exc:
             refused.append(exc)
             self._note_end(exc.reason)
@@ -323,8 +327,6 @@ class PlainSession(Session):
             if isinstance(exc, ProcessError):
                 self._note_end("failed")
                 self.log(logging.WARNING, "process_failed", f"{exc}", exit_code=exc.exit_code, signal=exc.signal)
-        except GONE:
-            self._note_end("client")
         except ClaudeTransportError as exc:
             self._note_end("failed")
             self.log(logging.WARNING, "process_failed", f"reading from its process failed ({type(exc).__name__})")

@@ -9,7 +9,7 @@ import pytest
 from hostile_words import SHORTER, assert_lines_are_safe
 from rehearsal import Talker, rehearsal
 
-from claude_transport.errors import ConfigurationError
+from claude_transport.errors import ConfigurationError, ConnectionLost
 from claude_transport.gateway.arrival import Arrival
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.link.machine import Ack, End, ProcessEnd
@@ -97,7 +97,22 @@ async def test_the_connection_of_a_plain_session_ends(place: str, caplog: pytest
             await client.stream.send_eof()
         assert await client.rest() == b""
         await stage.until(sessions=0)
+        assert stage.gateway.metrics.ended == {"failed": 1}
     assert "LookupError" in caplog.text
+
+
+async def test_a_plain_session_whose_process_was_lost_has_failed_and_its_client_has_not_left(caplog: pytest.LogCaptureFixture) -> None:
+    class Far(MockTransport):
+        async def read_lines(self) -> AsyncIterator[Sequence[bytes]]:
+            raise ConnectionLost("the other machine is gone")
+            yield ()
+
+    async with rehearsal(launch=lambda _options: Far()) as stage:
+        client = await stage.plain()
+        assert await client.rest() == b""
+        await stage.until(sessions=0)
+        assert stage.gateway.metrics.ended == {"failed": 1}
+    assert "reading from its process failed (ConnectionLost)" in caplog.text
 
 
 @pytest.mark.parametrize("words", SHORTER.values(), ids=SHORTER)
