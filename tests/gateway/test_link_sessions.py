@@ -412,6 +412,17 @@ async def test_lines_in_any_script_get_through_a_websocket_wherever_they_are_cut
     assert heard == lines
 
 
+async def test_a_client_gets_no_more_last_words_than_32768_characters() -> None:
+    die = "import sys; sys.exit('first' + 40_000 * 'x' + 'last')"
+    async with rehearsal(launch=None, command=[sys.executable, "-c", die]) as stage:
+        client = await stage.link()
+        end = await client.hear_frame(ProcessEnd)
+        await client.frame(Ack(end.after + 1))
+        await stage.until(sessions=0)
+    assert end.stderr_tail.rstrip().endswith("xlast")
+    assert 30_000 < len(end.stderr_tail) <= 2**15
+
+
 async def test_last_words_leave_the_gateway_without_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", "x-route: Bearer Bramble-Curlew-1137\nx-team: Hyssop Dunlin 2248")
     die = "import os, sys; sys.exit('out of coffee: ' + os.environ['ANTHROPIC_CUSTOM_HEADERS'] + ' Bramble-Curlew-1137')"

@@ -405,3 +405,12 @@ async def test_a_drain_is_over_in_time_whatever_the_turn_does() -> None:
         await stage.gateway.drain()
         assert anyio.current_time() - began <= 35.0
         assert stage.gateway.sessions == ()
+
+
+async def test_a_first_line_without_its_newline_is_whole_when_its_client_says_no_more() -> None:
+    async with rehearsal(tokens=None) as stage:
+        client = stage.connect()
+        await client.stream.send(b'\n{"n":1}')
+        await client.stream.send_eof()
+        process = await stage.processes.next()
+        assert await process.rest() == b'{"n":1}\n'

@@ -267,6 +267,20 @@ async def test_failures_are_logged_with_their_class_and_code_and_are_the_same_ou
     assert "the output has ended: ProcessError: it ended with exit code 7" in kept.messages()
 
 
+async def test_a_close_that_fails_is_logged_with_its_reason(kept: Kept) -> None:
+    class Stuck(MockTransport):
+        async def close(self) -> None:
+            await super().close()
+            raise TransportClosed("it is stuck")
+
+    transport = LoggingTransport(Stuck())
+    await transport.connect()
+    with pytest.raises(TransportClosed):
+        await transport.close()
+    assert kept.fields()[-1] == {"event": "closed", "error": "TransportClosed", "code": "usage.closed", "reason": "it is stuck"}
+    assert kept.messages()[-1].endswith("closed: TransportClosed: it is stuck")
+
+
 async def test_a_cancelled_call_is_logged_as_one(kept: Kept) -> None:
     class Hanging(MockTransport):
         async def connect(self) -> None:

@@ -19,6 +19,7 @@ import anyio
 import anyio.to_thread
 import pytest
 from anyio.abc import ByteStream, ByteStreamConnectable
+from polling import a_moment
 
 from claude_transport.backoff import Backoff
 from claude_transport.client.query import Query
@@ -662,6 +663,19 @@ async def test_what_waits_for_a_disk_that_hangs_takes_no_more_memory_than_is_cou
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(anyio.to_thread.run_sync, path.read_bytes)  # the disk comes free
         await file.aclose(timeout=30)
+
+
+async def test_a_disk_that_is_quick_enough_takes_more_than_may_wait_for_it(tmp_path: Path) -> None:
+    path, line = tmp_path / "tape", b"x" * 100_000
+    file = TapeFile(path, header=TapeHeader(), redactor=None, max_pending_bytes=2**18)
+    with anyio.fail_after(30):
+        for number in range(1, 9):
+            file.put(number / 1000, "out", line)
+            while not path.exists() or path.stat().st_size < number * len(line):  # until this line was written
+                await a_moment()
+        await file.aclose(timeout=30)
+    assert file.failure is None
+    assert path.stat().st_size > 8 * len(line)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a named pipe")
