@@ -160,7 +160,7 @@ class Arrival:
                 while True:
                     await self.stream.receive()
             except (*GONE, ClaudeTransportError):
-                return
+                pass  # the client has gone
 
     async def close(self) -> None:
         """Close the connection. Gives up after two seconds: `drop()` then closes it by force."""

@@ -24,7 +24,7 @@ from claude_transport.errors import ClaudeTransportError, ConfigurationError, Se
 from claude_transport.gateway.arrival import MAX_FAREWELL, AdmittedClient, Arrival, Mode, Reception
 from claude_transport.gateway.link_session import LinkSession, digest_of
 from claude_transport.gateway.metrics import GatewayMetrics
-from claude_transport.gateway.observatory import Observatory, ObserverGrant, Send, Viewing
+from claude_transport.gateway.observatory import Observatory, ObserverGrant, Send, Viewing, route_of
 from claude_transport.gateway.session import (
     GONE,
     PlainSession,
@@ -333,12 +333,13 @@ class Gateway:
             certified: the name in the client's certificate.
             here: the local address that received the request.
         """
-        if not self._observatory.is_asked(request.path, below=below):
+        route = route_of(request.path, below=below)
+        if route is None:
             return None
         try:
             self._hosts.check(request.headers.get("host"), here=here)
             options = answer_to_options(request.method)
-            return self._observatory.answer(request, below=below, certified=certified) if options is None else options
+            return self._observatory.answer(request, route=route, certified=certified) if options is None else options
         except TurnedAway as exc:
             self._count_refusal(exc)
             return Page(status=exc.status, text=f"{exc}\n", headers={"cache-control": "no-store", **exc.headers})

@@ -287,21 +287,14 @@ class Observatory:
 
     # Requests
 
-    def is_asked(self, target: str, *, below: str) -> bool:
-        """Return whether the path of a request is one of those for observers."""
-        return _route_of(target, below) is not None
-
-    def answer(self, request: HandshakeRequest, *, below: str, certified: str | None) -> Page | Viewing:
-        """Return the answer to the request of an observer.
+    def answer(self, request: HandshakeRequest, *, route: re.Match[str], certified: str | None) -> Page | Viewing:
+        """Return the answer to the request of an observer. `route` is that of its path: see `route_of()`.
 
         Raises:
             TurnedAway: the observer is refused.
         """
-        found = _route_of(request.path, below)
-        if found is None:
-            raise TurnedAway("session", "there is nothing to observe")
         self._door.check_origin(request.origin)
-        session, what = found.groups()
+        session, what = route.groups()
         if session is None:
             return self._list(request, certified)
         if what is None:
@@ -401,7 +394,8 @@ async def _until_gone(gone: Callable[[], Awaitable[object]], scope: anyio.Cancel
     scope.cancel()
 
 
-def _route_of(target: str, below: str) -> re.Match[str] | None:
+def route_of(target: str, *, below: str) -> re.Match[str] | None:
+    """Return the session and the page that the path of a request names; None when it is no path for observers."""
     path, root = target.partition("?")[0], below.rstrip("/")
     return _ROUTE.fullmatch(path.removeprefix(root) if root and path.startswith(f"{root}/") else path)
 

@@ -600,3 +600,36 @@ async def test_no_folder_is_left(workshop: Workshop, monkeypatch: pytest.MonkeyP
             await ct.bridge.BridgeHost({"box": workshop.plain()}).start()
     assert [Path(each).parent.parent for each in bound] == [tmp_path]
     assert [*tmp_path.iterdir()] == []
+
+
+async def test_an_answer_that_is_no_json_is_an_error_of_the_tool(caplog: pytest.LogCaptureFixture) -> None:
+    async def show(_given: dict[str, Any], _context: ct.bridge.ToolContext) -> Any:
+        return [{"type": "text", "text": object()}]
+
+    async with (
+        ct.bridge.BridgeHost({"box": [ct.bridge.HostTool(name="show", call=show)]}) as host,
+        knock(host.mcp_servers["box"]) as (client, _),
+    ):
+        await client.shake_hands()
+        answer = await client.call("show")
+        assert answer["error"] == {"code": -32603, "message": "the tool's answer cannot be written as JSON"}
+    assert "an answer of a host's tool cannot be written as JSON: TypeError" in caplog.text
+
+
+async def test_a_fault_of_one_connection_is_counted_and_ends_no_other(workshop: Workshop, caplog: pytest.LogCaptureFixture) -> None:
+    faults = [LookupError("out of order")]
+
+    def compare(shown: bytes, right: bytes) -> bool:
+        if faults:
+            raise faults.pop()
+        return shown == right
+
+    async with ct.bridge.BridgeHost({"box": workshop.plain()}, compare=compare) as host:
+        with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+            async with knock(host.mcp_servers["box"]):
+                pass
+        assert host.failed_calls == 1
+        async with knock(host.mcp_servers["box"]) as (_, welcome):
+            assert welcome.refused is None
+    assert "the connection of a bridge failed" in caplog.text
+    assert "LookupError: out of order" in caplog.text

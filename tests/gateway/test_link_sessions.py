@@ -479,3 +479,17 @@ async def test_a_client_is_told_when_its_process_has_said_more_than_it_may() -> 
         await client.frame(Ack(end.after + 1))
         await stage.until(sessions=0)
         assert stage.gateway.metrics.ended == {"session_bytes": 1}
+
+
+async def test_a_client_of_an_older_protocol_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("claude_transport.gateway.arrival.LINK_VERSION", 2)
+    async with rehearsal() as stage:
+        client = stage.connect()
+        await client.frame(Hello(version=1, token=ALICE))
+        refusal = await client.hear_frame(Refusal)
+        assert (refusal.code, refusal.text, refusal.retryable) == (
+            "malformed",
+            "the client speaks an older link protocol than version 2 of this gateway",
+            False,
+        )
+        assert stage.gateway.metrics.refused == {"malformed": 1}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import logging
@@ -10,6 +11,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.abc
@@ -255,3 +257,21 @@ async def test_a_crowd_at_the_door_costs_a_bounded_number_of_tasks_and_bytes() -
         await stage.bystander_is_well()
         for stream in crowd:
             await anyio.aclose_forcefully(stream)
+
+
+@pytest.mark.parametrize("scheme", ["ws", "tls"])
+async def test_who_speaks_another_protocol_is_counted_as_a_failed_handshake(scheme: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "claude_transport")
+    more: dict[str, Any] = {"ssl_context": certificates().server_context()} if scheme == "tls" else {}
+    async with ct.Gateway(command=["true"], listen=[f"{scheme}://127.0.0.1:0"], **more) as gateway:
+        port = int(gateway.urls[0].rpartition(":")[2].rstrip("/"))
+        async with await anyio.connect_tcp("127.0.0.1", port) as stream:
+            await stream.send(b"\x00nonsense\r\n\r\n")
+            with anyio.fail_after(30), contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+                while True:
+                    await stream.receive()
+            while not gateway.metrics.refused:
+                await a_moment()
+        assert gateway.metrics.refused == {"handshake": 1}
+    (told,) = [record.getMessage() for record in caplog.records if vars(record).get("gateway_event") == "handshake_failed"]
+    assert told.startswith("the handshake with 127.0.0.1:")

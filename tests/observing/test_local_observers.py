@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -409,6 +410,8 @@ async def test_what_cannot_be_observed_is_refused_at_once() -> None:
     for token in ("", "a b", "ä", "a\r\nx: y"):
         with pytest.raises(ConfigurationError, match="token"):
             observe("ws://127.0.0.1:1", session="a", token=token)
+    with pytest.raises(ConfigurationError, match="ssl_context needs an encrypted connection: use wss://"):
+        observe("ws://127.0.0.1:1", session="a", ssl_context=ssl.create_default_context())
     with pytest.raises(ConfigurationError, match="max_bytes"):
         ObservableTransport(MockTransport(), max_bytes=0)
 
