@@ -80,8 +80,8 @@ class FleetEnd:
         self.token: str = token
         self.writer: FleetWriter = writer
         self.reader: FleetReader = reader
-        self.others_lease: float | None = None
-        """Seconds until the lease of the other end ends, when it was last renewed; below 0 it has ended."""
+        self.others_lease: float = 0.0
+        """Seconds until the lease of the other end ends, when it was last renewed; below 0 it has ended. It is 0 before the first time."""
         self.should_stop: bool = False
         """True when the session was asked to stop."""
         self.has_more_to_read: bool = False

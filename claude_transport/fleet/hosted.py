@@ -143,11 +143,6 @@ class HostedSession(HostedProcess):
         """The code of the error with which this worker gave the session up; None when it did not."""
         return None if self._lost is None else self._lost.code
 
-    @property
-    def is_leaving(self) -> bool:
-        """True when another worker gets the session."""
-        return self._leaving
-
     def refuse(self, exc: ClaudeTransportError) -> None:
         """End the session because of what the client sent."""
         is_long = exc.code == "fleet.line_too_long"
@@ -226,13 +221,11 @@ class HostedSession(HostedProcess):
             self.end.say(line)
         self._setup = list(setup)
         self._carrier.on_change = self._changed.fire
-        self._carrier.wake()
         try:
             async with anyio.create_task_group() as tasks:
                 for work in (self._carrier.append_all, self._read, self._feed, self._renew, self._obey_bye, self._follow_store):
                     tasks.start_soon(self._part, work, tasks.cancel_scope)
                 await self._pump()
-                self._changed.fire()
                 tasks.cancel_scope.cancel()
         except Exception as exc:  # noqa: BLE001 - a program's own transport may raise anything
             self._fail(exc)
@@ -246,7 +239,7 @@ class HostedSession(HostedProcess):
     def _fail(self, exc: Exception) -> None:
         """End the session because of an error that is not ours: another process would meet it, too."""
         logger.error("session %s: its process cannot be used any more", self.id, exc_info=exc)
-        if self._lost is None and not self._said_end:
+        if not self._said_end:
             self._said_end = True
             self._reason = self._reason or failed_end(exc, doing="using the process")
             self.end.say_end(msgspec.structs.replace(self._reason, taken=self.end.fed_number))
@@ -291,7 +284,6 @@ class HostedSession(HostedProcess):
 
     async def _feed_one(self, arrival: StreamArrival) -> None:
         if arrival.kind == Kind.EOF:
-            await self._lease_holds()
             await self.transport.end_input()
         elif arrival.kind == Kind.DATA:
             data = arrival.data
@@ -348,7 +340,7 @@ class HostedSession(HostedProcess):
                 self._gap = None
             if self.end.should_stop:
                 self.stop(SessionEnd(code="stopped", error="the session was stopped"))
-            elif self.end.others_lease is not None and self.end.others_lease < 0:
+            elif self.end.others_lease < 0:
                 self.stop(SessionEnd(code="lease", error="no client has come back"))
 
     async def _obey_bye(self) -> None:
@@ -370,7 +362,7 @@ class HostedSession(HostedProcess):
         end = SessionEnd()
         try:
             while await self.hand_output(self._say):
-                while not self.end.writer.has_room and self._lost is None and not self._bye.is_set():
+                while not self.end.writer.has_room and not self._bye.is_set():
                     await self._changed.wait()
         except TurnedAway as exc:
             self.refuse(exc)
@@ -381,7 +373,7 @@ class HostedSession(HostedProcess):
             if not self._bye.is_set():
                 end = SessionEnd(code="failed", error=f"reading from the process failed on the worker ({type(exc).__name__})")
         await close_quietly(self.transport)
-        if self._leaving or self._lost is not None:
+        if self._leaving:
             return
         info = self.transport.info
         self._said_end = True
@@ -417,5 +409,5 @@ class HostedSession(HostedProcess):
                 await self._carrier.drain()
                 await release_session(self._broker, self.id, self.end.token, ended=self._said_end)
         except (BrokerCut, ClaudeTransportError) as exc:
-            self._lost = exc if isinstance(exc, ClaudeTransportError) else ConnectionLost(str(exc))
+            self._lost = exc if isinstance(exc, ClaudeTransportError) else ConnectionLost(str(exc), code="fleet.broker_lost")
             logger.warning("session %s could not be given back: its lease ends by itself (%s)", self.id, exc)

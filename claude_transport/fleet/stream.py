@@ -650,7 +650,7 @@ class FleetStream(ByteStream):
             await anyio.sleep(CLIENT_LEASE / random.uniform(6, 12))  # noqa: S311 - clients that began together do not renew together
             if await self._carrier.carry_out(self._end.renew_call(CLIENT_LEASE)) and self._end.has_more_to_read:
                 self._feed.read_on()
-            if self._owner is None or (self._end.others_lease or 0) > 0:
+            if self._owner is None or self._end.others_lease > 0:
                 missed_since = None
                 continue
             missed_since = anyio.current_time() if missed_since is None else missed_since

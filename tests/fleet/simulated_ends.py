@@ -394,7 +394,7 @@ class Hosted(Driver):
         self.machine.after(0.25, self._renew)
 
     def _renewed(self) -> None:
-        if self.end.should_stop or (self.end.others_lease or 0) < 0:
+        if self.end.should_stop or self.end.others_lease < 0:
             self._ended_by = "stopped" if self.end.should_stop else "lease"
             self.close()
 

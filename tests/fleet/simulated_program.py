@@ -304,7 +304,7 @@ class ClientDriver(Driver):
 
     def _look_at_worker(self) -> None:
         now = self.machine.clock()
-        if not self._owned or (self.end.others_lease or 0) > 0:
+        if not self._owned or self.end.others_lease > 0:
             self._missed_since = None
         elif self._missed_since is None:
             self._missed_since = now

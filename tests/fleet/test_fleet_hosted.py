@@ -31,12 +31,13 @@ from claude_transport.fleet.messages import (
     Renew,
     Renewed,
     Reply,
+    SessionEnd,
     Synced,
     Take,
     Taken,
 )
 from claude_transport.serving.door import Allowance, GatewayLimits
-from claude_transport.transport import Transport, TransportInfo
+from claude_transport.transport import Storage, Transport, TransportInfo
 
 
 class SwitchedLease(Lease):
@@ -52,18 +53,23 @@ class SwitchedLease(Lease):
 
 
 class Listening(Transport):
-    """A process that notes what it gets, and says nothing."""
+    """A process that notes what it gets, and says what the test says."""
+
+    ends_by_itself = False
 
     def __init__(self) -> None:
         self.written: list[bytes] = []
         self.says: list[dict[str, Any]] = []
         self.closing: Exception | None = None
+        self.reading: Exception | None = None  # raised when it is closed
+        self.cutting: Exception | None = None  # raised by a write that is cut
         self.has_ended = False
         self.takes: anyio.Event | None = None
         self.closing_takes: anyio.Event | None = None
         self.cut_at: float | None = None
         self.known = TransportInfo(kind="Listening")
-        self._closed = anyio.Event()
+        self.waits_for_input = False
+        self._closed, self._got_input = anyio.Event(), anyio.Event()
 
     @property
     def info(self) -> TransportInfo:
@@ -81,16 +87,31 @@ class Listening(Transport):
                 await self.takes.wait()
             except anyio.get_cancelled_exc_class():
                 self.cut_at = anyio.current_time()
+                if self.cutting is not None:
+                    raise self.cutting from None
                 raise
         self.written.append(data if isinstance(data, bytes) else data.encode())
+        self._got_input.set()
 
-    async def read_messages(self) -> AsyncIterator[dict[str, Any]]:
-        for message in self.says:
-            yield message
-        await self._closed.wait()
+    def read_messages(self) -> AsyncIterator[dict[str, Any]]:
+        return self
+
+    def __aiter__(self) -> Listening:
+        return self
+
+    async def __anext__(self) -> dict[str, Any]:
+        await anyio.lowlevel.checkpoint()
+        if self.waits_for_input:
+            await self._got_input.wait()
+        if self.says:
+            return self.says.pop(0)
+        if not self.ends_by_itself:
+            await self._closed.wait()
+        raise self.reading or StopAsyncIteration
 
     async def end_input(self) -> None:
         await anyio.lowlevel.checkpoint()
+        self.written.append(b"")
 
     async def close(self) -> None:
         if self.closing_takes is not None:
@@ -110,12 +131,22 @@ class Answering(Carrier):
     is_cut_off = False
     is_mute = False
     has_more = False
+    others_lease = 60.0
+    window = 0
     said = b""
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.appends: list[Append] = []
+
     async def carry_out(self, call: Call) -> bool:
-        await anyio.lowlevel.checkpoint()
-        if (self.is_cut_off and isinstance(call, Renew)) or (self.is_mute and isinstance(call, Append)):
-            await anyio.sleep_forever()
+        try:
+            await anyio.lowlevel.checkpoint()
+            if (self.is_cut_off and isinstance(call, Renew)) or (self.is_mute and isinstance(call, Append)):
+                await anyio.sleep_forever()
+        except BaseException:
+            self.end.unanswered(call)
+            raise
         now = anyio.current_time()
         self.end.answered(call, self._answer(call), asked_at=now, now=now)
         self.on_change()
@@ -124,13 +155,14 @@ class Answering(Carrier):
     def _answer(self, call: Call) -> Reply:
         match call:
             case Append():
+                self.appends.append(call)
                 self.said += b"".join(data for _, data in call.entries)
                 return Appended(call.first + len(call.entries) - 1, 0)
             case Take():
-                return Taken()
+                return Taken(self.window)
             case Renew():
-                return self.fenced or Renewed(60.0, more=self.has_more)
-        return Synced("1.c", 0, 0, 0)
+                return self.fenced or Renewed(self.others_lease, more=self.has_more)
+        return Synced("1.c", 0, self.end.writer.said, 0)
 
 
 class Spending(Allowance):
@@ -158,13 +190,17 @@ class Stand:
         on_spend: Callable[[int], object] = bool,
         limits: GatewayLimits | None = None,
         fields: ClaudeFields | None = None,
+        storage: Storage | None = None,
+        process: Listening | None = None,
     ) -> None:
         broker = Broker(BrokerAddress("redis://127.0.0.1:1/0"))
-        self.end = WorkerEnd(Claimed(token="1.w"), asked_at=anyio.current_time(), lease=lease or 15.0)
+        limits = limits or GatewayLimits()
+        claimed, now = Claimed(token="1.w"), anyio.current_time()
+        self.end = WorkerEnd(claimed, asked_at=now, lease=lease or 15.0, max_line_bytes=limits.line_bytes)
         self.lease = SwitchedLease(held=held)
         if lease is None:
             self.end.lease = self.lease
-        self.process = Listening()
+        self.process = process or Listening()
         self.carrier = Answering(broker, "S", self.end, patience=1.0, on_change=bool)
         self.session = HostedSession(
             broker,
@@ -174,8 +210,8 @@ class Stand:
             carrier=self.carrier,
             fields=fields or ClaudeFields({}),
             allowance=Spending(on_spend),
-            limits=limits or GatewayLimits(),
-            storage=None,
+            limits=limits,
+            storage=storage,
         )
 
     @asynccontextmanager
@@ -188,6 +224,12 @@ class Stand:
             await anyio.wait_all_tasks_blocked()
             yield
             self.session.leave()
+
+    @property
+    def end_said(self) -> SessionEnd:
+        """How the session has ended for its client."""
+        (end,) = [data for call in self.carrier.appends for kind, data in call.entries if kind == Kind.END]
+        return msgspec.json.decode(end, type=SessionEnd)
 
     async def set_lease(self, *, held: bool) -> None:
         self.lease.held = held
@@ -463,3 +505,247 @@ async def test_the_last_words_of_a_process_reach_the_client_without_their_secret
     assert b'"exit_code":3' in stand.carrier.said
     assert b"refused: " in stand.carrier.said
     assert b"Zm9vYmFy" not in stand.carrier.said
+
+
+async def test_what_ends_a_session_first_is_what_its_client_is_told() -> None:
+    stand = Stand()
+    async with stand.running():
+        stand.session.stop(SessionEnd(code="stopped"))
+        stand.session.stop(SessionEnd(code="lease"))
+        await anyio.wait_all_tasks_blocked()
+    assert stand.session.ended == "stopped"
+
+
+@pytest.mark.parametrize("raised", [LookupError("no"), errors.ProtocolError("no")], ids=["foreign", "ours"])
+async def test_a_process_that_breaks_when_it_is_stopped_ends_its_session_as_stopped(raised: Exception) -> None:
+    stand = Stand()
+    stand.process.reading = raised
+    async with stand.running():
+        stand.session.stop(SessionEnd(code="stopped"))
+        await anyio.wait_all_tasks_blocked()
+    assert (stand.session.ended, stand.end.writer.last) == ("stopped", 2)
+
+
+async def test_a_process_that_cannot_be_read_ends_its_session_with_the_cause() -> None:
+    stand = Stand()
+    stand.process.reading = errors.ProtocolError("hunter-two")
+    async with stand.running():
+        await stand.process.close()
+        await anyio.wait_all_tasks_blocked()
+    assert stand.end_said.code == "failed"
+    assert stand.end_said.error == "reading from the process failed on the worker (ProtocolError)"
+
+
+async def test_a_process_that_cannot_be_read_any_more_when_its_client_leaves_has_ended_well() -> None:
+    stand = Stand()
+    stand.process.reading = errors.ProtocolError("no")
+    async with stand.running():
+        stand.session.hear([Entry(1, "1.c", Kind.BYE, b"")])
+        await anyio.wait_all_tasks_blocked()
+    assert (stand.end_said.code, stand.end_said.error) == ("", None)
+
+
+async def test_a_line_that_the_process_does_not_finish_is_said_without_its_end() -> None:
+    stand = Stand()
+    stand.process.reading = errors.TruncatedStream("in the middle of a line", bytes_tail=b'{"half')
+    async with stand.running():
+        await stand.process.close()
+        await anyio.wait_all_tasks_blocked()
+    assert b'{"half' in stand.carrier.said
+    assert stand.end_said.code == ""
+
+
+async def test_an_error_while_a_session_ends_does_not_end_it_once_more() -> None:
+    stand = Stand()
+    stand.process.takes = anyio.Event()
+    stand.process.cutting = LookupError("a program of its own")
+    async with stand.running():
+        stand.session.hear([Entry(1, "1.c", "d", line(1))])
+        await anyio.wait_all_tasks_blocked()
+        await stand.process.close()
+        await anyio.wait_all_tasks_blocked()
+    assert (stand.session.ended, stand.end.writer.last) == ("ended", 2)
+
+
+async def test_a_process_is_closed_before_the_end_of_its_session_is_told() -> None:
+    """Only then its exit code is known."""
+
+    class Ending(Listening):
+        ends_by_itself = True
+
+        async def close(self) -> None:
+            self.known = TransportInfo(kind="Ending", exit_code=3)
+            await super().close()
+
+    stand = Stand(process=Ending())
+    async with stand.running():
+        await anyio.wait_all_tasks_blocked()
+    assert stand.end_said.exit_code == 3
+
+
+async def test_the_process_of_a_session_that_is_lost_is_closed() -> None:
+    stand = Stand()
+    stand.carrier.fenced = Fenced("2.v")
+    async with stand.running():
+        stand.session.renew_soon()
+        await anyio.wait_all_tasks_blocked()
+        assert not stand.process.is_ready()
+
+
+@virtual_time
+async def test_a_session_without_a_turn_moves_at_once() -> None:
+    stand = Stand()
+    async with stand.running():
+        began = anyio.current_time()
+        await stand.session.move_away()
+        assert anyio.current_time() == began
+
+
+@virtual_time
+@pytest.mark.parametrize("said", [b"", b'{"type":"result"}\n'], ids=["a turn runs", "a turn may follow"])
+async def test_a_drain_that_waits_for_a_turn_goes_on_when_the_session_is_lost(said: bytes) -> None:
+    stand = Stand()
+    async with stand.running(), anyio.create_task_group() as tasks:
+        stand.session.hear([Entry(1, "1.c", "d", b'{"type":"user"}\n{"type":"user"}\n')])
+        await anyio.wait_all_tasks_blocked()
+        if said:
+            stand.end.say(said)
+        began, moved = anyio.current_time(), anyio.Event()
+
+        async def move() -> None:
+            await stand.session.move_away()
+            moved.set()
+
+        tasks.start_soon(move)
+        await anyio.wait_all_tasks_blocked()
+        assert not moved.is_set()
+        stand.carrier.fenced = Fenced("2.v")
+        stand.session.renew_soon()
+        with anyio.fail_after(600):
+            await moved.wait()
+        assert anyio.current_time() < began + 1
+
+
+async def test_a_drain_that_waits_for_the_end_of_a_write_goes_on_when_it_is_over() -> None:
+    stand = Stand()
+    stand.process.takes = anyio.Event()
+    async with stand.running(), anyio.create_task_group() as tasks:
+        stand.session.hear([Entry(1, "1.c", "d", line(1))])
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(stand.session.move_away)
+        await anyio.wait_all_tasks_blocked()
+        assert stand.process.is_ready()
+        stand.process.takes.set()
+        with anyio.fail_after(5):
+            while stand.process.is_ready():
+                await anyio.wait_all_tasks_blocked()
+    assert stand.process.written == [line(1)]
+
+
+async def test_a_client_whose_window_waits_for_the_process_is_told_at_once_what_it_has_received() -> None:
+    stand = Stand()
+    stand.carrier.window = 10
+    async with stand.running():
+        stand.session.hear([Entry(1, "1.c", "d", line(1))])
+        await anyio.wait_all_tasks_blocked()
+        assert [call.fed for call in stand.carrier.appends] == [None, 1]
+
+
+@virtual_time
+async def test_a_session_whose_client_is_gone_for_good_is_ended() -> None:
+    stand = Stand(lease=15.0)
+    stand.carrier.others_lease = -1.0
+    async with stand.running():
+        await anyio.sleep(15)
+    assert (stand.end_said.code, stand.end_said.error) == ("lease", "no client has come back")
+
+
+@virtual_time
+async def test_a_session_whose_client_is_just_gone_goes_on() -> None:
+    stand = Stand(lease=15.0)
+    stand.carrier.others_lease = 0.0
+    async with stand.running():
+        await anyio.sleep(60)
+        assert stand.process.is_ready()
+
+
+@virtual_time
+async def test_a_session_that_is_stopped_waits_for_no_input() -> None:
+    stand = Stand(held=False)
+    async with stand.running():
+        stand.session.hear([Entry(1, "1.c", "d", line(1))])
+        await anyio.wait_all_tasks_blocked()
+        began = anyio.current_time()
+        stand.session.stop(SessionEnd(code="stopped"))
+        await anyio.wait_all_tasks_blocked()
+        assert not stand.process.is_ready()
+        assert anyio.current_time() < began + 0.5
+
+
+@virtual_time
+async def test_a_session_whose_client_reads_nothing_can_be_stopped() -> None:
+    stand = Stand()
+    stand.process.says = [{"text": "x" * 2**20}, {"n": 1}]
+    async with stand.running():
+        await anyio.sleep(1)
+        assert b'{"n":1}' not in stand.carrier.said
+        stand.session.stop(SessionEnd(code="stopped"))
+        await anyio.sleep(10)
+        assert stand.session.ended == "stopped"
+
+
+async def test_a_line_without_an_end_reaches_the_process_without_one_and_then_its_input_ends() -> None:
+    stand = Stand()
+    async with stand.running():
+        stand.session.hear([Entry(1, "1.c", "d", b'{"n":1}'), Entry(2, "1.c", Kind.EOF, b"")])
+        await anyio.wait_all_tasks_blocked()
+        assert stand.process.written == [b'{"n":1}', b""]
+
+
+async def test_the_answers_to_what_sets_a_process_up_are_for_no_client() -> None:
+    stand = Stand()
+    stand.process.says = [{"type": "control_response", "response": {"request_id": f"{name}-0"}} for name in ("fleet-setup", "other")]
+    async with stand.running(setup=(line(1),)):
+        await anyio.wait_all_tasks_blocked()
+        assert b"other-0" in stand.carrier.said
+        assert b"fleet-setup-0" not in stand.carrier.said
+
+
+async def test_a_turn_that_nothing_has_to_store_counts_as_stored_at_once() -> None:
+    async def wait_stored() -> None:
+        raise AssertionError("nothing is stored")
+
+    stand = Stand(storage=Storage(is_storing=lambda: False, wait_stored=wait_stored))
+    stand.process.waits_for_input, stand.process.says = True, [{"type": "result"}]
+    async with stand.running():
+        stand.session.hear([Entry(1, "1.c", "d", b'{"type":"user"}\n')])
+        await anyio.wait_all_tasks_blocked()
+        assert [(call.turns, call.stored) for call in stand.carrier.appends if call.turns] == [(1, 1)]
+
+
+HOSTILE: dict[str, tuple[list[Any], str]] = {
+    "no bytes": ([Entry(1, "1.c", "d", None)], "malformed"),  # type: ignore[arg-type]
+    "an older client": ([Entry(1, "2.c", "d", line(1)), Entry(2, "1.c", "d", line(2))], "malformed"),
+    "a line without an end": ([Entry(number, "1.c", "p", b"x" * 600) for number in (1, 2)], "line_too_long"),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+async def test_input_that_cannot_be_taken_ends_its_session_once(what: str) -> None:
+    entries, code = HOSTILE[what]
+    stand = Stand(limits=GatewayLimits(line_bytes=1000))
+    async with stand.running():
+        stand.session.hear(entries)
+        assert stand.session.is_deaf
+        stand.session.hear([Entry(99, "9.c", "d", line(99))])
+        await anyio.wait_all_tasks_blocked()
+        assert stand.session.ended == code
+    assert stand.process.written == []
+
+
+async def test_a_session_that_cannot_be_given_back_counts_as_lost_with_the_broker() -> None:
+    stand = Stand()
+    async with stand.running():
+        await stand.process.close()
+        await anyio.wait_all_tasks_blocked()
+    assert (stand.session.ended, stand.session.lost_code) == ("ended", "fleet.broker_lost")
