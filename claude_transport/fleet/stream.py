@@ -164,9 +164,7 @@ class FleetConnectable(ByteStreamConnectable):
             with anyio.move_on_at(deadline):
                 nodes, now = await self._agreed(broker)
                 session, end, is_new = await self._admitted(broker)
-                stream = FleetStream(
-                    broker, session, end, window=self._window, close_timeout=self._close_timeout, patience=self._patience, is_new=is_new
-                )
+                stream = FleetStream(broker, session, end, window=self._window, close_timeout=self._close_timeout, patience=self._patience)
                 if is_new:
                     await self._enqueue(broker, session, nodes, now=now)
                     await stream.started()
@@ -349,7 +347,7 @@ async def wake_node(broker: Broker, node: str, *, about: Collection[str] = ()) -
     try:
         await broker.publish(broker.keys.wake(node), " ".join(about))
     except (BrokerCut, ProtocolError) as exc:
-        logger.info("a worker was not woken: %s", printable(exc))
+        logger.info("a worker was not woken: %s", exc)
 
 
 class FleetStream(ByteStream):
@@ -360,15 +358,12 @@ class FleetStream(ByteStream):
     was not there again in time (`fleet.broker_lost`, `fleet.no_worker`).
     """
 
-    def __init__(
-        self, broker: Broker, session: str, end: ClientEnd, *, window: int, close_timeout: float, patience: float, is_new: bool
-    ) -> None:
+    def __init__(self, broker: Broker, session: str, end: ClientEnd, *, window: int, close_timeout: float, patience: float) -> None:
         self.session: str = session
         self._broker = broker
         self._end = end
         self._window = window
         self._close_timeout = close_timeout
-        self._is_new = is_new
         self._inbox = LinkInbox()
         self._open = OpenRequests()
         self._numbers: list[tuple[int, int]] = []  # (position in the inbox, number of the entry that ends there)
@@ -449,7 +444,7 @@ class FleetStream(ByteStream):
     async def send_eof(self) -> None:
         """End the process's input after all that was sent."""
         await anyio.lowlevel.checkpoint_if_cancelled()
-        if not self._closing and self._over is None:
+        if not self._closing:
             self._say(Kind.EOF)
 
     def _say(self, kind: Kind) -> None:
@@ -469,7 +464,6 @@ class FleetStream(ByteStream):
     async def aclose(self) -> None:
         """End the process and wait for its exit status, at most `close_timeout` seconds, also when cancelled meanwhile."""
         self._closing = True
-        self._inbox.clear()
         self._notify()
         self._feed.wake()
         try:
@@ -486,8 +480,7 @@ class FleetStream(ByteStream):
 
     async def abandon(self) -> None:
         """Give up a session that did not begin: out of the queue, or ended by its worker. Bounded by a call of the broker."""
-        self._closing = True
-        if self._over is None and self._is_new:
+        if self._over is None:
             try:
                 keys = self._broker.keys
                 where = [keys.meta(self.session), keys.incoming(self.session), keys.outgoing(self.session)]
@@ -524,25 +517,22 @@ class FleetStream(ByteStream):
         """Wait until the process runs. The caller bounds the wait. Raises what kept it from starting."""
         while self._owner is None:
             if self._over is not None:
-                raise self._start_error()
+                raise self._start_error(self._over)
             await self._changed.wait()
 
-    def _start_error(self) -> Exception:
+    def _start_error(self, over: Exception) -> Exception:
         end = self._session_end
         if end is not None and end.code:
-            said = end.error or end.code
+            reason = end.error or ""
+            said = reason or end.code
             match end.code:
                 case "auth":
-                    return AuthenticationError(said, reason=end.error or "")
+                    return AuthenticationError(said, reason=reason)
                 case "options":
-                    return ConfigurationError(said, option="options", reason=end.error or "")
+                    return ConfigurationError(said, option="options", reason=reason)
                 case _:
-                    return CLIConnectionError(said, code=_code_of(end), retryable=end.retryable, reason=end.error or "")
-        return (
-            self._over
-            if self._over is not None and not isinstance(self._over, anyio.EndOfStream)
-            else ConnectionLost("the session has ended")
-        )
+                    return CLIConnectionError(said, code=_code_of(end), retryable=end.retryable, reason=reason)
+        return ConnectionLost("the session has ended") if isinstance(over, anyio.EndOfStream) else over
 
     async def _run(self) -> None:
         failure: list[ClaudeTransportError] = []
@@ -587,17 +577,13 @@ class FleetStream(ByteStream):
     def _take(self, arrival: StreamArrival) -> None:
         match arrival.kind:
             case Kind.DATA:
-                if self._closing:
-                    self._end.consumed(arrival.number)
-                    return
                 self._open.heard(arrival.data)
                 self._put_in(arrival.data, arrival.number)
                 return
             case Kind.OWNER:
                 self._owner = owner = decode_struct(arrival.data, Owner)
-                if owner.takeover and not self._closing:
-                    for line in self._open.answers_after(owner.taken):
-                        self._put_in(line, arrival.number)
+                for line in self._open.answers_after(owner.taken):  # the first worker has taken nothing
+                    self._put_in(line, arrival.number)
             case Kind.END:
                 self._session_end = end = decode_struct(arrival.data, SessionEnd)
                 self._finish(self._how_it_ended(end))
@@ -607,6 +593,9 @@ class FleetStream(ByteStream):
             self._numbers[-1] = (self._numbers[-1][0], arrival.number)
 
     def _put_in(self, data: bytes, number: int) -> None:
+        if self._closing:
+            self._end.consumed(number)
+            return
         self._inbox.put(data)
         self._put += len(data)
         self._numbers.append((self._put, number))
@@ -618,12 +607,9 @@ class FleetStream(ByteStream):
                 f"the far process ended with {how}", exit_code=end.exit_code, signal=end.signal, stderr_tail=end.stderr_tail
             )
         if end.error is not None or end.code:
-            return ConnectionLost(
-                end.error or f"the session has ended ({end.code})",
-                code=_code_of(end),
-                reason=end.error or "",
-            )
-        if end.taken < self._end.writer.last and not self._closing:
+            reason = end.error or ""
+            return ConnectionLost(reason or f"the session has ended ({end.code})", code=_code_of(end), reason=reason)
+        if end.taken < self._end.writer.last:
             message = f"the far process ended well, but was not given the end of its input ({self._end.writer.last - end.taken} entries)"
             return ConnectionLost(message, code="connection.input_lost")
         return anyio.EndOfStream()
