@@ -8,7 +8,6 @@ from collections import deque
 from typing import Final
 
 import anyio
-import anyio.lowlevel
 
 from claude_transport.errors import CLIConnectionError, ReplayGap
 from claude_transport.fleet.answers import count_of, entry_of
@@ -129,7 +128,7 @@ class FleetObservation(Observation):
             self._has_more = True
             return False
         last = await self._broker.command("hget", self._broker.keys.meta(self._session), "wo")
-        return last is not None and count_of(last) > reader.cursor
+        return last is None or count_of(last) > reader.cursor
 
     def _reader_behind(self, cursor: int) -> FleetReader:
         return FleetReader(cursor=cursor, max_held_bytes=MAX_HELD_BYTES, passes_on=True)
@@ -145,7 +144,6 @@ class FleetObservation(Observation):
                 await self._check_after_loss(reader)
         except BrokerCut:
             await self._broker.reached(self._session, patience=_PATIENCE)
-            await anyio.lowlevel.checkpoint()
             self._has_more = True
             return
         self._has_more = self._has_more or bool(entries)
@@ -208,5 +206,4 @@ class FleetObservation(Observation):
     async def aclose(self) -> None:
         """End the observation. A later step of the iteration ends it, too."""
         self._closed = True
-        self._lines.clear()
         await self._broker.aclose()

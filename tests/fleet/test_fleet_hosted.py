@@ -270,6 +270,7 @@ async def test_a_session_that_leaves_gets_what_is_taken_and_takes_nothing_more()
         assert stand.process.written == [line(1)]
         assert [each.data for each in stand.end.unfed] == [line(2)]
         assert not stand.end.owes_feeding
+    assert stand.session.ended == "moved"
 
 
 async def test_a_session_that_cannot_be_given_back_is_told_to_the_log_once(caplog: pytest.LogCaptureFixture) -> None:
