@@ -433,6 +433,7 @@ class FleetWriter:
         for at in range(max(self._said + 1 - self._first, 0), min(last + 1 - self._first, len(self._kept))):
             self._kept[at].appended_at = now
         self._said = max(self._said, min(last, self._last))
+        self._sent = max(self._sent, self._said)  # a broker may say that it has what was not sent yet
         self._in_flight = 0
         self.note_taken(taken, now=now if asked_at is None else asked_at, used=used)
 

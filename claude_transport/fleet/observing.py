@@ -46,7 +46,7 @@ class FleetObservation(Observation):
         self._fragments: FragmentRedactor[int] | None = FragmentRedactor(redactor_knowing([os.environ])) if scrub else None
         self._reader: FleetReader | None = None
         self._lines: deque[ObservedLine] = deque()
-        self._start = 0.0
+        self._start: float = 0.0
         self._ended = self._closed = False
         self._generation: tuple[object, int] = (None, 0)
         self._has_more, self._told = True, Wakeup()

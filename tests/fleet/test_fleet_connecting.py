@@ -16,7 +16,7 @@ from claude_transport import errors
 from claude_transport.fleet.broker import Broker, BrokerAddress, BrokerCut
 from claude_transport.fleet.messages import Call, Entry, Fenced, Kind, Renew, Renewed, Reply, Synced, Take, Taken
 from claude_transport.fleet.placement import Node, Wanted
-from claude_transport.fleet.scripts import ATTACH
+from claude_transport.fleet.scripts import ATTACH, CREATE
 from claude_transport.fleet.stream import FleetConnectable, FleetStream, SessionRequest, wake_node
 
 URL = "redis://127.0.0.1:1/0"
@@ -35,6 +35,7 @@ class Answering(Broker):
         self.attached: Callable[[int], None] = bool  # called with the number of each look at the place of the client before
         self.renewed: Reply = Renewed(60.0)
         self.attaches = self.mends = 0
+        self.begun: list[Any] = []  # with what the last session was made
 
     async def start(self, *, timeout: float) -> None:
         await anyio.lowlevel.checkpoint()
@@ -65,6 +66,8 @@ class Answering(Broker):
             self.attaches += 1
             self.attached(self.attaches)
             return [b"OK", *self.place]
+        if text == CREATE:
+            self.begun = [*args]
         return [b"OK"]
 
     async def follow(self, channel: str, heard: Callable[[bytes], object]) -> None:
@@ -161,6 +164,16 @@ async def test_the_versions_of_workers_that_do_not_fit_are_told_up_to_eight(
         await connect()
     assert (caught.value.code, caught.value.retryable) == ("fleet.version", False)
     assert f"read version {said} of the format of a fleet, and this library knows version 1:" in str(caught.value)
+
+
+async def test_a_session_begins_with_the_version_that_its_workers_read(broker: Answering, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("claude_transport.fleet.placement.FLEET_VERSIONS", (1, 2))
+    broker.nodes = [Node(id="one", versions=(2, 7))]
+    await leave()
+    token, lease, unclaimed, *fields = broker.begun
+    named = dict(zip(fields[::2], fields[1::2], strict=True))
+    assert (lease, unclaimed, named["v"], msgspec.json.decode(named["q"])["version"]) == (60_000, 86_400_000, 2, 2)
+    assert (str(token)[:2], "kp" in named) == ("1.", False)
 
 
 # Coming back.

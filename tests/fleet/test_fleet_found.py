@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from claude_transport.errors import ReplayGap
+from claude_transport.errors import ProtocolError, ReplayGap
 from claude_transport.fleet.ends import Claimed, ClientEnd, FleetEnd, WorkerEnd
 from claude_transport.fleet.messages import Append, Appended, Entry, FleetWriter, Gap, StreamArrival, Sync, Synced, Take, Taken
 
@@ -170,3 +170,86 @@ def test_a_result_that_the_broker_has_lost_ends_its_turn_once_it_is_said_again(l
     call = end.append_call()
     assert call is not None
     assert (call.first, call.turns) == (1, 1)
+
+
+def test_a_client_that_goes_back_tells_anew_what_it_reads_there() -> None:
+    for told, owed in ((3, None), (0, Take(ClientEnd.side, "1.c", 1))):
+        end = ClientEnd("1.c")
+        end.arrived([Entry(number, "1.w", "d", b"%d\n" % number) for number in (1, 2, 3)])
+        end.consumed(3)
+        if told:
+            answer(end, end.take_call(), Taken())
+        answer(end, end.sync_call(), Synced("2.x", 1, 0, 0))
+        assert (end.consumed_number, end.take_call()) == (1, owed)
+        end.arrived([Entry(2, "2.x", "d", b"{}\n")])
+        assert end.take_call() == owed
+        end.consumed(2)
+        assert end.take_call() == Take(ClientEnd.side, "1.c", 2)
+
+
+def test_a_client_that_has_read_less_than_the_broker_has_lost_owes_what_it_owed() -> None:
+    end = ClientEnd("1.c")
+    end.arrived([Entry(number, "1.w", "d", b"%d\n" % number) for number in (1, 2, 3)])
+    end.consumed(1)
+    answer(end, end.sync_call(), Synced("2.x", 2, 0, 0))
+    assert (end.consumed_number, end.take_call()) == (1, Take(ClientEnd.side, "1.c", 1))
+
+
+def test_a_process_has_received_what_it_was_fed_and_nothing_that_only_waits() -> None:
+    end = worker()
+    end.arrived([entry(1), entry(2, "f", b"")])
+    answer(end, end.take_call(), Taken())
+    end.fed()
+    assert end.fed_number == 1
+
+
+def test_a_process_that_is_fed_what_an_older_client_said_has_received_what_is_left_of_it() -> None:
+    end = worker()
+    end.arrived([entry(1), entry(2)])
+    answer(end, end.take_call(), Taken())
+    answer(end, end.sync_call(), Synced("2.x", 1, 0, 0))
+    end.fed()
+    assert (end.fed_number, end.sync_call().fed) == (1, 1)
+
+
+def test_what_a_worker_goes_back_from_is_told_anew_when_it_comes_there_again() -> None:
+    end = worker()
+    end.arrived([entry(1), entry(2)])
+    answer(end, end.take_call(), Taken())
+    end.fed()
+    end.say(b"{}\n")
+    answer(end, end.append_call(), Appended(1, 0))  # with what the process has received
+    answer(end, end.sync_call(), Synced("2.x", 1, 1, 0))
+    end.arrived([Entry(2, "2.x", "d", b"{}\n")])
+    call = end.take_call()
+    answer(end, call, Taken())
+    end.fed()
+    end.say(b"{}\n")
+    again = end.append_call()
+    assert again is not None
+    assert again.fed == 2
+
+
+@pytest.mark.parametrize("last", [1, 9])
+def test_an_answer_that_counts_more_than_was_said_counts_what_was_said(last: int) -> None:
+    writer = FleetWriter(window=5)
+    writer.put(b"one\n")
+    assert writer.next_entries() == (1, [("d", b"one\n")])
+    writer.put(b"two\n")
+    writer.appended(last, last, now=0, used=last)
+    assert (writer.said, writer.taken, writer.has_room) == ((1, 1, True) if last == 1 else (2, 2, True))
+    writer.put(b"three\n")
+    assert writer.next_entries()[0] == writer.said + 1
+
+
+def test_the_bounds_of_an_end_are_those_of_its_streams() -> None:
+    line = b"x" * 20 + b"\n"
+    for end in (ClientEnd("1.c", keep_bytes=10), WorkerEnd(Claimed(token="1.w"), asked_at=0, keep_bytes=10)):
+        assert end.writer.has_room
+        end.writer.put(line)
+        assert not end.writer.has_room
+    client = ClientEnd("1.c", max_held_bytes=10)
+    assert [each.data for each in client.arrived([Entry(1, "1.w", "p", b"x" * 20)])] == [b"x" * 20]
+    held = WorkerEnd(Claimed(token="1.w"), asked_at=0, max_line_bytes=10)
+    with pytest.raises(ProtocolError, match="a line has more than 10 bytes"):
+        held.arrived([Entry(1, "1.c", "p", b"x" * 20)])

@@ -389,6 +389,17 @@ async def test_what_was_read_is_told_soon_and_not_for_each_line() -> None:
 
 
 @virtual_time
+async def test_what_was_read_long_after_it_came_is_told_soon_too() -> None:
+    broker = Having([OWNED, (Kind.DATA, b"{}\n")])
+    async with streaming(broker) as stream:
+        await anyio.sleep(1)
+        assert takes_of(broker) == [1]
+        await stream.receive()
+        await anyio.sleep(0.1)
+        assert takes_of(broker) == [1, 2]
+
+
+@virtual_time
 async def test_a_quarter_of_the_window_that_was_read_is_told_at_once() -> None:
     broker = Having([OWNED])
     async with streaming(broker) as stream:
@@ -486,6 +497,16 @@ async def test_closing_says_all_input_before_goodbye_and_takes_no_longer_than_th
 
 
 @virtual_time
+async def test_closing_finds_an_end_that_is_behind_more_than_the_window() -> None:
+    broker = Having([OWNED, *((Kind.DATA, b"x" * 999 + b"\n") for _ in range(100)), (Kind.END, b'{"exit_code":3}')])
+    async with streaming(broker, close_timeout=40.0) as stream:
+        await anyio.sleep(1)
+        began = anyio.current_time()
+        await stream.aclose()
+        assert (anyio.current_time(), stream.extra(StreamAttribute.exit_code)) == (began, 3)
+
+
+@virtual_time
 async def test_closing_does_not_wait_for_a_session_that_is_lost_meanwhile() -> None:
     class Fencing(Having):
         async def call(self, session: str, call: Call) -> Reply:
@@ -517,8 +538,18 @@ async def test_a_process_that_does_not_end_holds_the_closing_up_for_its_time_and
         await stream.started()
         began = anyio.current_time()
         async with anyio.create_task_group() as tasks:
+            waiting = anyio.Event()
+
+            async def wait() -> None:
+                with pytest.raises(anyio.ClosedResourceError):
+                    await stream.receive()
+                waiting.set()
+
+            tasks.start_soon(wait)
+            await anyio.lowlevel.checkpoint()
             tasks.start_soon(stream.aclose)
             await anyio.sleep(1)
+            assert (said_to(broker), waiting.is_set()) == ([(Kind.BYE, b"")], True)
             await stream.send_eof()
             broker.add(Kind.DATA, b"{}\n")
         assert anyio.current_time() - began == pytest.approx(40)
