@@ -7,6 +7,7 @@ carries out a `sync_call()` before anything else. Entries that were read go to `
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeVar
@@ -71,7 +72,7 @@ def _prompts_in(arrival: StreamArrival) -> int:
     return len(_prompt_lines(arrival))
 
 
-class FleetEnd:
+class FleetEnd(ABC):
     """What both ends have in common: a writer, a reader, and a token with which the broker lets them write."""
 
     side: Side
@@ -101,9 +102,9 @@ class FleetEnd:
         return Sync(self.side, self.token, reader.cursor, reader.token, self._taken, said=self.writer.said, polls=polls)
 
     @property
+    @abstractmethod
     def _taken(self) -> int:
         """The number up to which the broker has acknowledged that this end takes entries."""
-        raise NotImplementedError
 
     def renew_call(self, seconds: float) -> Renew:
         """Return the call that renews the lease for `seconds`."""
@@ -146,9 +147,10 @@ class FleetEnd:
             self.writer.lost(reply.last)
         self.writer.appended(reply.last, reply.taken, now=now, asked_at=asked_at, used=reply.used)
 
-    def _renewed(self, asked_at: float) -> None:
+    def _renewed(self, asked_at: float) -> None:  # noqa: B027 - not each end does something then
         """Note when the lease was asked for."""
 
+    @abstractmethod
     def _took(self, call: Take, reply: Taken) -> None:
         """Note that the broker knows what this end has taken."""
 

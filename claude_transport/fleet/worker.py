@@ -56,7 +56,6 @@ from claude_transport.serving.page_server import PageServer
 from claude_transport.serving.pages import Hosts, Pages
 from claude_transport.serving.turned_away import TurnedAway
 from claude_transport.streams.address import Address, check_text
-from claude_transport.text.printable import printable
 from claude_transport.transport import Client, SessionTerms, Transport
 from claude_transport.transports.subprocess import SubprocessTransport
 
@@ -201,7 +200,8 @@ class FleetWorker:
             return "draining"
         if not self.started.is_set():
             return "starting"
-        return "ok" if self._broker is not None and self._broker.is_connected else "broker_lost"
+        assert self._broker is not None  # noqa: S101 - for the type checkers: serve() has set it
+        return "ok" if self._broker.is_connected else "broker_lost"
 
     async def serve(self) -> None:
         """Serve sessions until the call is cancelled. A cancelled worker ends its processes at once, and gives its sessions back.
@@ -271,7 +271,7 @@ class FleetWorker:
 
     async def _beat(self) -> None:
         """Tell the others that this worker lives, and what it runs."""
-        assert self._broker is not None  # noqa: S101 - for the type checkers: serve() has set it
+        assert self._broker is not None  # noqa: S101 - as above
         broker = self._broker
         for beat in itertools.count():
             try:
@@ -380,7 +380,7 @@ class FleetWorker:
             self._strange_versions.add(version)
             known = ", ".join(map(str, FLEET_VERSIONS))
             said = "session %s waits, and has version %d of the format of a fleet; this worker reads version %s, and leaves it to others"
-            logger.warning(said, printable(session, at_most=64), version, known)
+            logger.warning(said, session, version, known)
 
     async def _serve_one(self, session: str, wanted: Wanted) -> None:
         """Claim a session, run it, and forget it. No error leaves here: it concerns this session only."""

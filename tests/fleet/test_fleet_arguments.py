@@ -9,6 +9,7 @@ import pytest
 
 from claude_transport import errors
 from claude_transport.fleet import FleetTransport, FleetWorker
+from claude_transport.gateway import GatewayLimits
 from claude_transport.transports.mock import MockTransport
 
 URL = "redis://127.0.0.1:1/0"
@@ -22,7 +23,7 @@ URL = "redis://127.0.0.1:1/0"
         *(("metrics_port", value) for value in (-1, 2**16, True, 80.0, "80")),
         *(("labels", value) for value in ("gpu", 7, [7], ["x" * 100_000])),
         *(("secrets", value) for value in ({"A": "a\0b"}, {"A\0": "b"}, {"A": 7}, 7)),
-        *(("command", value) for value in (["a\0b"], [7])),
+        *(("command", value) for value in (["a\0b"], [7], 7)),
     ],
 )
 def test_an_argument_of_a_worker_that_makes_no_sense_is_refused_by_its_name(option: str, value: Any) -> None:
@@ -33,9 +34,22 @@ def test_an_argument_of_a_worker_that_makes_no_sense_is_refused_by_its_name(opti
 
 
 def test_a_worker_takes_its_bounds() -> None:
-    for arguments in ({"capacity": 1}, {"capacity": 500}, {"lease": 1}, {"metrics_port": 0}, {"metrics_port": 2**16 - 1}):
+    names: list[dict[str, Any]] = [{"labels": ["x" * 512]}, {"name": "x" * 500, "labels": ["y" * 12]}]
+    for arguments in (*names, {"capacity": 1}, {"capacity": 500}, {"lease": 1}, {"metrics_port": 0}, {"metrics_port": 2**16 - 1}):
         values: dict[str, Any] = arguments
         assert FleetWorker(URL, **values).sessions == ()
+
+
+@pytest.mark.parametrize("arguments", [{"labels": ["x" * 513]}, {"name": "x" * 513}, {"name": "x" * 500, "labels": ["y" * 13]}])
+def test_a_worker_with_more_words_than_its_row_may_have_is_refused(arguments: dict[str, Any]) -> None:
+    with pytest.raises(errors.ConfigurationError, match="the labels and the name may have up to 512 bytes in all"):
+        FleetWorker(URL, **arguments)
+
+
+def test_limits_of_a_worker_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(errors.ConfigurationError) as caught:
+        FleetWorker(URL, limits=GatewayLimits(sessions=-1))
+    assert caught.value.option == "sessions"
 
 
 def test_a_worker_is_told_once_what_to_run() -> None:

@@ -104,8 +104,13 @@ async def test_a_link_to_the_broker_that_is_cut_anywhere_costs_no_line(broker: B
         assert relay.cuts >= 5
 
 
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [(BrokerCut("the connection was lost"), "fleet.broker_lost"), (errors.ProtocolError("no", code="fleet.refused"), "fleet.refused")],
+    ids=["cut", "refused"],
+)
 async def test_a_worker_that_loses_the_broker_before_it_uses_a_process_takes_the_session_again(
-    broker: BrokerServer, monkeypatch: pytest.MonkeyPatch
+    broker: BrokerServer, monkeypatch: pytest.MonkeyPatch, failure: Exception, code: str
 ) -> None:
     class CutOnce(Broker):
         """Is cut when the worker writes down which conversation the process has."""
@@ -115,7 +120,7 @@ async def test_a_worker_that_loses_the_broker_before_it_uses_a_process_takes_the
         async def command(self, name: str, *args: Any) -> Any:
             if name == "hset" and str(args[0]).endswith(":setup") and not self.cuts:
                 self.cuts += 1
-                raise BrokerCut("the connection was lost")
+                raise failure
             return await super().command(name, *args)
 
     monkeypatch.setattr("claude_transport.fleet.worker.Broker", CutOnce)
@@ -123,7 +128,7 @@ async def test_a_worker_that_loses_the_broker_before_it_uses_a_process_takes_the
     async with serving(worker), FleetTransport(broker.url, start_timeout=20) as transport:
         await transport.write("{}")
         assert await read(transport.read_messages(), 1) == [{}]
-        assert (dict(worker.metrics.lost), dict(worker.metrics.ended)) == ({"fleet.broker_lost": 1}, {})
+        assert (dict(worker.metrics.lost), dict(worker.metrics.ended)) == ({code: 1}, {})
         assert "claude_transport_fleet_free_capacity 7" in worker.prometheus_text()
 
 
@@ -173,12 +178,14 @@ async def test_a_worker_that_is_killed_is_replaced_and_the_turn_in_flight_is_tol
             await transport.write('{"type":"user","n":0}')
             assert await read(messages, 1) == [{"type": "user", "n": 0}]
             process.kill()
-            async with serving(FleetWorker(broker.url, command=ECHO, name="second", lease=1.5)):
+            second = FleetWorker(broker.url, command=ECHO, name="second", lease=1.5)
+            async with serving(second):
                 (notice, result) = await read(messages, 2)
                 assert (notice["type"], notice["subtype"], notice["uncertain"]) == ("system", "fleet_takeover", 1)
                 assert (result["type"], result["subtype"], result["is_error"]) == ("result", "outcome_uncertain", True)
                 await transport.write('{"type":"user","n":1}')
                 assert await read(messages, 1) == [{"type": "user", "n": 1}]
+                assert (second.metrics.uncertain, dict(second.metrics.claimed)) == (1, {"takeover": 1})
     finally:
         process.kill()
         process.communicate()

@@ -253,3 +253,10 @@ def test_the_bounds_of_an_end_are_those_of_its_streams() -> None:
     held = WorkerEnd(Claimed(token="1.w"), asked_at=0, max_line_bytes=10)
     with pytest.raises(ProtocolError, match="a line has more than 10 bytes"):
         held.arrived([Entry(1, "1.c", "p", b"x" * 20)])
+
+
+def test_an_answer_to_another_question_is_a_typed_error() -> None:
+    for call in (Append(ClientEnd.side, "1.c", 1, []), Take(ClientEnd.side, "1.c", 1)):
+        with pytest.raises(ProtocolError, match="the broker has answered another question") as caught:
+            answer(ClientEnd("1.c"), call, Synced("1.w", 0, 0, 0))
+        assert caught.value.code == "fleet.malformed"

@@ -527,6 +527,16 @@ async def test_a_process_that_breaks_when_it_is_stopped_ends_its_session_as_stop
     assert (stand.session.ended, stand.end.writer.last) == ("stopped", 2)
 
 
+async def test_a_process_that_breaks_ends_its_session_with_the_kind_of_error_alone() -> None:
+    stand = Stand()
+    stand.process.reading = LookupError("hunter-two")
+    async with stand.running():
+        await stand.process.close()
+        await anyio.wait_all_tasks_blocked()
+    said = "using the process failed on the worker (LookupError); its log says more"
+    assert (stand.session.ended, stand.end_said.code, stand.end_said.error) == ("failed", "failed", said)
+
+
 async def test_a_process_that_cannot_be_read_ends_its_session_with_the_cause() -> None:
     stand = Stand()
     stand.process.reading = errors.ProtocolError("hunter-two")

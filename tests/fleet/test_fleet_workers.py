@@ -156,7 +156,13 @@ async def test_what_a_worker_has_done_is_counted(broker: BrokerServer) -> None:
         while worker.sessions:
             await a_moment()
         text = worker.prometheus_text()
-    for line in ('claimed_total{kind="new"} 1', 'ended_total{reason="ended"} 1', 'bytes_total{direction="in"} 8', "capacity 3"):
+    for line in (
+        'claimed_total{kind="new"} 1',
+        'ended_total{reason="ended"} 1',
+        'bytes_total{direction="in"} 8',
+        'bytes_total{direction="out"} 8',
+        "capacity 3",
+    ):
         assert f"claude_transport_fleet_{line}\n" in text
 
 
