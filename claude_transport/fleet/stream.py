@@ -523,7 +523,7 @@ class FleetStream(ByteStream):
     def _start_error(self, over: Exception) -> Exception:
         end = self._session_end
         if end is not None and end.code:
-            reason = end.error or ""
+            reason = "" if end.error is None else end.error
             said = reason or end.code
             match end.code:
                 case "auth":
@@ -607,7 +607,7 @@ class FleetStream(ByteStream):
                 f"the far process ended with {how}", exit_code=end.exit_code, signal=end.signal, stderr_tail=end.stderr_tail
             )
         if end.error is not None or end.code:
-            reason = end.error or ""
+            reason = "" if end.error is None else end.error
             return ConnectionLost(reason or f"the session has ended ({end.code})", code=_code_of(end), reason=reason)
         if end.taken < self._end.writer.last:
             message = f"the far process ended well, but was not given the end of its input ({self._end.writer.last - end.taken} entries)"

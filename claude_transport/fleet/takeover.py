@@ -91,7 +91,7 @@ def setup_lines(kept: Mapping[str, bytes]) -> list[bytes]:
 
 def without_setup_answers(data: bytes) -> bytes:
     """Return lines of a process without its answers to `setup_lines()`."""
-    if _RESPONSE not in data or SETUP_ID.encode() not in data:
+    if SETUP_ID.encode() not in data:
         return data
     return b"".join(line for line in data.splitlines(keepends=True) if not (_RESPONSE in line and _SETUP_ANSWER.search(line)))
 
@@ -150,7 +150,9 @@ class OpenRequests:
 
     def heard(self, data: bytes) -> None:
         """Note the answers in `data`."""
-        if not self._open or _RESPONSE not in data:
+        if not self._open:
+            return
+        if _RESPONSE not in data:
             return
         for line in data.split(b"\n"):
             if _RESPONSE not in line:

@@ -84,7 +84,9 @@ class FleetTransport(StreamTransport, at_once=True):
         position, said_by = _read_since(since, session=session)
         if isinstance(keep, bool) or not isinstance(keep, int) or not 0 <= keep <= _MOST_KEPT:
             raise ConfigurationError(f"keep must be a whole number from 0 to {_MOST_KEPT}, not {keep!r}", option="keep")
-        check_bounds(window_bytes=window, start_timeout=start_timeout, close_timeout=close_timeout)
+        if isinstance(window, bool) or not isinstance(window, int) or window < 1:
+            raise ConfigurationError(f"window must be a whole number of at least 1 byte, not {window!r}", option="window")
+        check_bounds(start_timeout=start_timeout, close_timeout=close_timeout)
         address = BrokerAddress(url, ssl_context=ssl_context)
         chosen = chosen_options(options)
         check_no_secrets(chosen)
@@ -123,7 +125,7 @@ class FleetTransport(StreamTransport, at_once=True):
         After a power cut of the broker another worker may say other lines under the same positions. A position does not show that.
         """
         said_by = self._stream.said_by if isinstance(self._stream, FleetStream) else ""
-        if not said_by and self.position == self._fleet.request.since:
+        if self.position == self._fleet.request.since:  # nothing was read
             said_by = self._fleet.request.said_by
         return f"{self.position}@{said_by}"
 

@@ -92,6 +92,7 @@ def test_the_entries_of_a_message_are_cut_out_of_it_and_of_any_other_message_the
         b'{"id":"w","capacity":1,"seen":1e300}',
         b'{"id":"w","capacity":1,"seen":-1}',
         b'{"id":"","capacity":1,"seen":1}',
+        b'{"id":"%s","capacity":1,"seen":1}' % (b"x" * 257),
         b'{"id":"w","capacity":NaN,"seen":1}',
         b'{"capacity":1,"seen":1}',
     ],

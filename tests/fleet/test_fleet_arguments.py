@@ -8,8 +8,9 @@ import anyio
 import pytest
 
 from claude_transport import errors
-from claude_transport.fleet import FleetTransport, FleetWorker
+from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
 from claude_transport.gateway import GatewayLimits
+from claude_transport.transport import Client
 from claude_transport.transports.mock import MockTransport
 
 URL = "redis://127.0.0.1:1/0"
@@ -62,7 +63,9 @@ def test_a_worker_is_told_once_what_to_run() -> None:
     ("option", "value"),
     [
         *(("keep", value) for value in (-1, 100_001, True, 1.5)),
-        *(("since", value) for value in (-1, True, "x", "1@", 1.5)),
+        *(("since", value) for value in (-1, True, "x", "1@", 1.5, 3, "3@1.w")),
+        *((name, value) for name in ("window", "start_timeout", "close_timeout") for value in (-1, "1", float("nan"), True)),
+        *(("window", value) for value in (0, 1.5)),
         *(("token", value) for value in ("", "  ", 7)),
         ("workspace", "x" * 1025),
         ("labels", "gpu"),
@@ -81,3 +84,30 @@ async def test_a_worker_serves_once() -> None:
         await worker.serve()
     with pytest.raises(errors.UsageError, match="serves already, or has served"):
         await worker.serve()
+
+
+@pytest.mark.parametrize("arguments", [{"options": {"model": "haiku"}}, {"labels": ["gpu"]}, {"workspace": "project"}])
+def test_what_a_new_session_wants_cannot_be_asked_of_a_running_one(arguments: dict[str, Any]) -> None:
+    with pytest.raises(errors.ConfigurationError, match="are for a new session, and session names a running one") as caught:
+        FleetTransport(URL, session="S", **arguments)
+    assert caught.value.option == "session"
+    assert FleetTransport(URL, **arguments).session is None
+
+
+def test_a_session_that_has_not_begun_is_at_its_beginning() -> None:
+    transport = FleetTransport(URL, session="S")
+    assert (transport.session, transport.position, transport.bookmark) == ("S", 0, "0@")
+    assert FleetTransport(URL, session="S", since="7@1.w").bookmark == "7@1.w"
+
+
+@pytest.mark.parametrize(("options", "structured"), [({}, False), ({"output_format": {"type": "json_schema", "schema": {}}}, True)])
+def test_a_session_with_a_format_of_its_output_says_so(options: dict[str, Any], structured: bool) -> None:
+    assert FleetTransport(URL, options=options).attach(Client()).structured_output is structured
+
+
+@pytest.mark.parametrize("where", ["prefix=a%20b", f"prefix={'x' * 65}", "prefix=", "owner=a.b", f"owner={'x' * 33}"])
+def test_a_part_of_the_url_of_a_broker_that_no_key_can_have_is_refused(where: str) -> None:
+    for make in (FleetTransport, FleetWorker, FleetRegistry):
+        with pytest.raises(errors.ConfigurationError) as caught:
+            make(f"{URL}?{where}")
+        assert caught.value.option == where.partition("=")[0]

@@ -13,8 +13,9 @@ import pytest
 from virtual_time import virtual_time
 
 from claude_transport import errors
+from claude_transport.fleet import FleetTransport
 from claude_transport.fleet.broker import Broker, BrokerAddress, BrokerCut
-from claude_transport.fleet.messages import Call, Entry, Fenced, Kind, Renew, Renewed, Reply, Synced, Take, Taken
+from claude_transport.fleet.messages import Append, Appended, Call, Entry, Fenced, Kind, Renew, Renewed, Reply, Synced, Take, Taken
 from claude_transport.fleet.placement import Node, Wanted
 from claude_transport.fleet.scripts import ATTACH, CREATE
 from claude_transport.fleet.stream import FleetConnectable, FleetStream, SessionRequest, wake_node
@@ -35,6 +36,7 @@ class Answering(Broker):
         self.attached: Callable[[int], None] = bool  # called with the number of each look at the place of the client before
         self.renewed: Reply = Renewed(60.0)
         self.attaches = self.mends = 0
+        self.hangs, self.has_worker = False, True
         self.begun: list[Any] = []  # with what the last session was made
 
     async def start(self, *, timeout: float) -> None:
@@ -42,6 +44,8 @@ class Answering(Broker):
 
     async def aclose(self) -> None:
         await anyio.lowlevel.checkpoint()
+        if self.hangs:
+            await anyio.sleep(100)
 
     async def command(self, name: str, *args: Any, timeout: float = 5.0, **options: Any) -> Any:
         await anyio.lowlevel.checkpoint()
@@ -75,7 +79,7 @@ class Answering(Broker):
 
     async def read(self, key: str, cursor: int, *, count: int = 64) -> list[Entry]:
         await anyio.lowlevel.checkpoint()
-        return [Entry(1, "1.w", Kind.OWNER, b"{}")] if not cursor else []
+        return [Entry(1, "1.w", Kind.OWNER, b"{}")] if self.has_worker and not cursor else []
 
     async def call(self, session: str, call: Call) -> Reply:
         await anyio.lowlevel.checkpoint()
@@ -84,6 +88,8 @@ class Answering(Broker):
                 return self.renewed
             case Take():
                 return Taken()
+            case Append():
+                return Appended(call.first + len(call.entries) - 1, 0)
         return Synced("1.w", 0, 0, 0)
 
 
@@ -241,3 +247,53 @@ async def test_what_another_client_has_read_meanwhile_is_no_gap_for_a_client_tha
         await connect(session="S", since=2)
     gone = type(caught.value) is errors.ReplayGap
     assert (gone, caught.value.code) == ((True, "protocol.replay_gap") if renewed == Renewed(60.0) else (False, "fleet.fenced"))
+
+
+async def test_a_session_of_another_version_is_refused_on_one_short_line(broker: Answering) -> None:
+    broker.rows = {"v": b"\x1b" * 1000}
+    with pytest.raises(errors.CLIConnectionError) as caught:
+        await connect(session="\x1b" * 1000)
+    assert (caught.value.code, caught.value.retryable, broker.attaches) == ("fleet.version", False, 0)
+    assert str(caught.value).startswith("the session " + "\\x1b" * 16)
+    assert "has version " + "\\x1b" * 4 in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+# The transport.
+
+
+@virtual_time
+async def test_a_transport_closes_in_its_time_though_the_process_does_not_end(broker: Answering) -> None:
+    transport = FleetTransport(URL, close_timeout=7.0)
+    await transport.connect()
+    began = anyio.current_time()
+    await transport.close()
+    assert anyio.current_time() - began == pytest.approx(7, abs=0.3)
+
+
+@virtual_time
+async def test_a_transport_is_closed_by_force_a_second_after_its_time(broker: Answering) -> None:
+    broker.hangs = True
+    transport = FleetTransport(URL, close_timeout=7.0)
+    await transport.connect()
+    began = anyio.current_time()
+    await transport.close()
+    assert anyio.current_time() - began == pytest.approx(8, abs=0.3)
+
+
+@virtual_time
+async def test_a_transport_waits_for_a_worker_as_long_as_it_may(broker: Answering) -> None:
+    broker.has_worker = False
+    began = anyio.current_time()
+    with pytest.raises(errors.ConnectTimeout) as caught:
+        await FleetTransport(URL, start_timeout=7.0).connect()
+    assert str(caught.value) == f"{BrokerAddress(URL)}: no worker took the session in 7 s"
+    assert (caught.value.waited, round(anyio.current_time() - began, 3)) == (7.0, 7.0)
+
+
+async def test_a_transport_that_has_left_its_session_is_not_ready(broker: Answering) -> None:
+    transport = FleetTransport(URL)
+    await transport.connect()
+    assert transport.is_ready()
+    await transport.detach()
+    assert not transport.is_ready()

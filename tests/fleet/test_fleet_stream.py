@@ -15,7 +15,22 @@ from virtual_time import virtual_time
 from claude_transport import errors
 from claude_transport.fleet.broker import Broker, BrokerAddress
 from claude_transport.fleet.ends import ClientEnd
-from claude_transport.fleet.messages import Append, Appended, Call, Entry, Fenced, Kind, Renew, Renewed, Reply, Sync, Synced, Take, Taken
+from claude_transport.fleet.messages import (
+    Append,
+    Appended,
+    Call,
+    Entry,
+    Fenced,
+    Gone,
+    Kind,
+    Renew,
+    Renewed,
+    Reply,
+    Sync,
+    Synced,
+    Take,
+    Taken,
+)
 from claude_transport.fleet.stream import CLIENT_LEASE, TAKEOVER_SECONDS, FleetStream
 from claude_transport.streams.address import StreamAttribute
 
@@ -397,6 +412,32 @@ async def test_what_was_read_long_after_it_came_is_told_soon_too() -> None:
         await stream.receive()
         await anyio.sleep(0.1)
         assert takes_of(broker) == [1, 2]
+
+
+@virtual_time
+@pytest.mark.parametrize(("refusal", "takes"), [(Fenced("2.c"), [1, 2]), (Gone(), [1])], ids=["replaced", "gone"])
+async def test_a_client_that_was_replaced_tells_the_last_that_it_has_read(refusal: Reply, takes: list[int]) -> None:
+    class Refusing(Having):
+        async def call(self, session: str, call: Call) -> Reply:
+            reply = await super().call(session, call)
+            return refusal if isinstance(call, Append) else reply
+
+    broker = Refusing([OWNED])
+    async with streaming(broker) as stream:
+        await anyio.sleep(1)
+        broker.add(Kind.DATA, b"{}\n")
+        await stream.receive()
+        await stream.send(b"{}\n")
+        await anyio.sleep(1)
+        assert takes_of(broker) == takes
+
+
+@virtual_time
+async def test_a_start_whose_client_is_replaced_is_told_so() -> None:
+    async with streaming(Replaced([])) as stream:
+        with pytest.raises(errors.ConnectionLost) as caught, anyio.fail_after(3600):
+            await stream.started()
+    assert caught.value.code == "fleet.fenced"
 
 
 @virtual_time

@@ -38,7 +38,15 @@ def test_an_uncertain_turn_ends_with_a_result_that_raises_both_kinds_of_error() 
 
 
 def test_a_takeover_between_two_turns_ends_no_turn() -> None:
-    assert len(takeover_lines(Owner(node="two"), resumed=False, conversation=None)) == 1
+    (notice,) = takeover_lines(Owner(node="two"), resumed=False, conversation=None)
+    assert (msgspec.json.decode(notice)["resumed"], msgspec.json.decode(notice)["session_id"]) == (False, "")
+
+
+def test_as_many_uncertain_turns_as_a_client_can_have_are_told_and_no_more() -> None:
+    lines = takeover_lines(Owner(node="two", uncertain=5000), resumed=False, conversation=None)
+    assert len(lines) == 1001
+    assert {msgspec.json.decode(line)["session_id"] for line in lines} == {""}
+    assert msgspec.json.decode(lines[0])["uncertain"] == 5000
 
 
 def test_requests_that_set_a_session_up_are_said_again_in_order_with_ids_of_their_own() -> None:
@@ -54,7 +62,19 @@ def test_requests_that_cannot_be_read_are_not_kept() -> None:
     deep = b"[" * 5000 + b'"control_request"\n'
     hostile = b'{"type":"control_request","request_id":1}\n{"control_request"\n\xff"control_request"\n' + deep
     assert find_setup(hostile) == {}
+    for left_out in ({"request_id": ""}, {"type": "other"}):
+        kept = {"type": "control_request", "request_id": "1", "request": {"subtype": "initialize"}, "of": "control_request"}
+        assert find_setup(msgspec.json.encode(kept)) != {}
+        assert find_setup(msgspec.json.encode({**kept, **left_out})) == {}
     assert setup_lines({"initialize": b"{", "set_model": b"\xff"}) == []
+
+
+def test_a_request_that_is_too_large_to_keep_is_not_kept_and_not_said_again() -> None:
+    for size, count in ((2**20, 1), (2**20 + 1, 0)):
+        line = request("initialize", "x").removesuffix(b"\n")
+        line = line[:-1] + b" " * (size - len(line)) + b"}"
+        assert len(find_setup(line + b"\n")) == count
+        assert len(setup_lines({"initialize": line})) == count
 
 
 def test_the_answers_to_such_requests_do_not_reach_the_client() -> None:
@@ -62,6 +82,8 @@ def test_the_answers_to_such_requests_do_not_reach_the_client() -> None:
     theirs = b'{"type":"control_response","response":{"subtype":"success","request_id":"r1"}}\n'
     assert without_setup_answers(theirs + ours + b"{}\n") == theirs + b"{}\n"
     assert without_setup_answers(b"{}\n") == b"{}\n"
+    other = b'{"type":"other","request_id":"fleet-setup-0"}\n'
+    assert without_setup_answers(other) == other
 
 
 def test_open_requests_of_a_process_that_is_gone_are_answered_with_an_error() -> None:
@@ -74,6 +96,14 @@ def test_open_requests_of_a_process_that_is_gone_are_answered_with_an_error() ->
     assert (response["request_id"], response["subtype"]) == ("taken", "error")
     assert list(requests.answers_after(2)) == []
     assert len(list(requests.answers_after(3))) == 1
+
+
+def test_the_newest_thousand_requests_without_an_answer_are_remembered() -> None:
+    requests = OpenRequests()
+    for number in range(1003):
+        requests.said(request("interrupt", str(number)), number=number)
+    answers = [msgspec.json.decode(line)["response"]["request_id"] for line in requests.answers_after(2000)]
+    assert answers == [str(number) for number in range(3, 1003)]
 
 
 def test_entries_of_a_newer_library_are_passed_over() -> None:
