@@ -481,7 +481,7 @@ class WorkerEnd(FleetEnd):
         super().answered(call, reply, asked_at=asked_at, now=now)
         if self.writer.said < said:  # the results are lost, and with them that their turns are over
             self._told = (0, 0)
-        if isinstance(call, Append) and isinstance(reply, Appended):
+        if isinstance(call, Append) and not isinstance(reply, Gap):
             self._told_fed(call.fed)
             if call.turns is not None and call.stored is not None:
                 self._told = (call.turns, call.stored)
