@@ -250,6 +250,30 @@ async def test_the_mode_that_a_broker_tells_is_printable_and_of_bounded_length()
 
 
 @pytest.mark.parametrize("at", [b"PING", b"EVALSHA", b"EXISTS"])
+async def test_whatever_a_broker_says_of_a_call_is_printable_and_of_bounded_length(at: bytes) -> None:
+    replies = {b"HELLO": greeting(b"standalone"), b"PING": b"+PONG\r\n", at: b"-ERR \x1b[31mred " + b"x" * 2000 + b"\r\n"}
+    async with answering(replies) as connection:
+        with pytest.raises(errors.ClaudeTransportError) as caught:
+            await connection.start(timeout=10)
+            await (connection.script("return 1", [], []) if at == b"EVALSHA" else connection.command("exists", ["key"]))
+    assert "\\x1b[31mred x" in caught.value.args[0]
+    assert len(caught.value.args[0]) < 500
+
+
+async def test_a_channel_is_left_when_the_task_that_listens_to_it_ends(broker: BrokerServer) -> None:
+    heard: list[bytes] = []
+    async with connected(broker) as connection:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(connection.listen, "news", heard.append)
+            while not heard:
+                await a_moment()
+            tasks.cancel_scope.cancel()
+        await connection.follow("weather", heard.append)  # the server takes both in order
+        assert await connection.command("publish", "news", b"one") == 0
+        assert await connection.command("publish", "weather", b"two") == 1
+
+
+@pytest.mark.parametrize("at", [b"PING", b"EVALSHA", b"EXISTS"])
 async def test_a_broker_that_repeats_the_password_does_not_get_it_into_an_error(at: bytes, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", logger="claude_transport")
     said = b"-%b hunter-two\r\n" % (b"OOM" if at == b"EXISTS" else b"ERR")

@@ -142,6 +142,43 @@ async def test_a_writer_that_waits_for_its_reader_gives_a_broker_up_too() -> Non
     assert 5 + PATIENCE <= anyio.current_time() - began <= 5 + PATIENCE + 6
 
 
+@virtual_time
+async def test_a_writer_asks_often_at_first_and_four_times_a_second_later_whether_its_reader_has_taken() -> None:
+    began, end, asked = anyio.current_time(), ClientEnd("1.c", window=1), list[float]()
+
+    class Counting(Refusing):
+        async def call(self, session: str, call: Call) -> Reply:
+            if isinstance(call, Sync):
+                asked.append(anyio.current_time() - began)
+            return await super().call(session, call)
+
+    broker = Counting(lambda _now: False)
+    broker.taken = 0
+    carrier = Carrier(broker, "S", end, patience=PATIENCE, on_change=bool)
+    end.writer.put(b"{}\n")
+    with anyio.move_on_after(600):
+        await carrier.append_all()
+    assert sum(when < 0.2 for when in asked) >= 4
+    assert sum(300 <= when < 400 for when in asked) == pytest.approx(400, abs=2)
+
+
+@virtual_time
+@pytest.mark.parametrize("refused", [True, False])
+async def test_a_broker_that_does_not_come_back_is_waited_for_as_long_as_this_end_has_patience(*, refused: bool) -> None:
+    class Away(Refusing):
+        async def reached(self, *, patience: float) -> None:
+            await anyio.sleep(patience if anyio.current_time() - began >= 10 else 0)
+
+    began, end = anyio.current_time(), ClientEnd("1.c")
+    broker = Away(lambda _now: True, also_compares=refused, refused=lambda _now: refused)
+    carrier = Carrier(broker, "S", end, patience=PATIENCE, on_change=bool)
+    with pytest.raises(errors.ConnectionLost) as caught, anyio.fail_after(3600):
+        while True:
+            await carrier.carry_out(end.renew_call(60))
+    assert caught.value.code == "fleet.broker_lost"
+    assert anyio.current_time() - began <= PATIENCE + 12
+
+
 class Lost(Broker):
     """Has a session, and is lost when its output is read."""
 

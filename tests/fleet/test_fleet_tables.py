@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import msgspec
 import pytest
 from broker_server import BrokerServer
@@ -57,6 +58,22 @@ async def test_a_table_that_cannot_be_mended_is_a_broker_that_takes_no_calls(
         await Tables(connection).tell(Node(id="alive", seen=1.0))
     await connection.aclose()
     assert [record.levelname for record in caplog.records if "is deleted" in record.getMessage()] == ["WARNING"]
+
+
+class Refusing(Broker):
+    """Refuses to write into a table, and runs no script."""
+
+    async def command(self, name: str, *args: Any, timeout: float = 5.0, **options: Any) -> Any:
+        await anyio.lowlevel.checkpoint()
+        raise errors.ProtocolError("it is refused", code="fleet.refused")
+
+    async def script(self, *_: object) -> list[Any]:
+        raise AssertionError("a table that may not be written is not deleted")
+
+
+async def test_a_table_that_may_not_be_written_is_left_as_it_is() -> None:
+    with pytest.raises(errors.ProtocolError, match="it is refused"):
+        await Tables(Refusing(BrokerAddress("redis://127.0.0.1:1/0"))).tell(Node(id="alive", seen=1.0))
 
 
 async def test_a_session_that_is_given_back_wakes_the_worker_that_is_best_for_it(broker: BrokerServer) -> None:

@@ -51,6 +51,7 @@ def test_as_many_uncertain_turns_as_a_client_can_have_are_told_and_no_more() -> 
 
 def test_requests_that_set_a_session_up_are_said_again_in_order_with_ids_of_their_own() -> None:
     kept = find_setup(request("set_model", "a") + b'{"type":"user"}\n' + request("initialize", "b") + request("interrupt", "c"))
+    assert set(kept) == {"set_model", "initialize"}
     lines = [msgspec.json.decode(line) for line in setup_lines(kept)]
     assert [(line["request"]["subtype"], line["request_id"]) for line in lines] == [
         ("initialize", "fleet-setup-0"),
