@@ -152,9 +152,9 @@ async def test_sessions_that_no_worker_can_take_are_looked_past_at_once(broker: 
 
 async def test_a_session_takes_the_place_of_one_that_has_ended_at_once(broker: BrokerServer, told: list[Told]) -> None:
     async with connected(broker) as connection, serving(FleetWorker(broker.url, command=ECHO, capacity=1)):
+        second = FleetTransport(broker.url, start_timeout=30)
         async with anyio.create_task_group() as tasks:
             async with begun(broker):
-                second = FleetTransport(broker.url, start_timeout=30)
                 tasks.start_soon(second.connect)
                 await until(lambda: connection.command("zcard", connection.keys.queue))
             await until(second.is_ready)
@@ -282,8 +282,8 @@ async def test_a_worker_that_may_not_read_what_a_session_wants_leaves_it_alone(
 
     async with connected(broker) as connection, serving(FleetWorker(broker.url, command=ECHO, name="one")):
         told[0].before = before
+        transport = FleetTransport(broker.url, start_timeout=60)
         async with anyio.create_task_group() as tasks:
-            transport = FleetTransport(broker.url, start_timeout=60)
             tasks.start_soon(transport.connect)
             await until(lambda: refused)
             await until(lambda: "the queue cannot be read: it is refused" in caplog.messages)

@@ -33,7 +33,7 @@ class Answering(Broker):
         self.rows: dict[str, Any] = {}
         self.failures: dict[str, Exception] = {}
         self.place: list[Any] = [b"2.c", 0, 0, 4, 4, b"1.w", b"live", 0, 0]
-        self.attached: Callable[[int], None] = bool  # called with the number of each look at the place of the client before
+        self.attached: Callable[[int], object] = bool  # called with the number of each look at the place of the client before
         self.renewed: Reply = Renewed(60.0)
         self.attaches = self.mends = 0
         self.hangs, self.has_worker = False, True

@@ -273,6 +273,15 @@ def test_a_turn_that_waits_for_its_store_is_told_when_that_has_it_though_the_nex
     assert end.append_call() is None
 
 
+def test_a_turn_whose_transcript_just_waits_for_its_store_is_not_stored() -> None:
+    end = worker()
+    turn(end)
+    end.say(RESULT)
+    end.hold_turns(unstored=True)
+    call = tell(end)
+    assert (call.turns, call.stored) == (1, 0)
+
+
 def test_news_of_a_turn_wait_for_the_append_before_them() -> None:
     end = worker()
     end.say(b"{}\n")
@@ -318,6 +327,11 @@ def test_a_session_that_has_ended_has_no_turn_any_more() -> None:
     call = tell(end)
     assert (call.entries[-1][0], call.turns) == (Kind.END, 2)
     assert worker().turn_may_follow is False
+    end = worker()
+    turn(end)
+    assert end.busy
+    end.say_end(SessionEnd())
+    assert not end.busy
 
 
 def test_a_client_that_was_told_more_than_it_has_read_tells_what_it_reads_next() -> None:
