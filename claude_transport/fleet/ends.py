@@ -483,7 +483,8 @@ class WorkerEnd(FleetEnd):
             self._told = (0, 0)
         if isinstance(call, Append) and not isinstance(reply, Gap):
             self._told_fed(call.fed)
-            if call.turns is not None and call.stored is not None:
+            if call.turns is not None:
+                assert call.stored is not None  # noqa: S101 - for the type checkers: both are told together
                 self._told = (call.turns, call.stored)
 
     def _synced(self, reply: Synced, *, asked_at: float, now: float) -> None:

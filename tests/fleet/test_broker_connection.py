@@ -383,3 +383,160 @@ async def test_a_cancelled_worker_ends_as_cancelled_although_its_connection_fail
     (error,) = ended
     wanted = anyio.get_cancelled_exc_class() if fails == "while it is cancelled" else anyio.ClosedResourceError
     assert isinstance(error, wanted), repr(error)
+
+
+# What a server says, and what it means.
+
+CUT = "cut"
+SAID: list[tuple[str, bytes, str, bool]] = [  # where, what, the code or a cut, and whether the connection is given up
+    ("script", b"-WRONGTYPE no", "fleet.malformed", False),
+    ("script", b"-TOOLARGE no", "fleet.malformed", False),
+    ("script", b"-ERR no", "fleet.malformed", False),
+    ("script", b"-NOPERM no", "fleet.refused", False),
+    ("script", b"-ERR user_script:1: NOPERM no", "fleet.refused", False),
+    ("script", b"-OOM no", CUT, False),
+    ("script", b"-ERR user_script:1: -OOM no", CUT, False),
+    ("script", b"-READONLY no", CUT, True),
+    ("script", b":1", "fleet.malformed", False),
+    ("script", b"*0", "fleet.malformed", False),
+    ("read", b"-WRONGTYPE no", "fleet.malformed", False),
+    ("read", b"-ERR no", "fleet.refused", False),
+    ("read", b"-BUSY no", CUT, False),
+    ("read", b"-MASTERDOWN no", CUT, True),
+    ("command", b"-WRONGTYPE no", "fleet.malformed", False),
+    ("command", b"-ERR no", "fleet.refused", False),
+    ("command", b"-NOPERM no", "fleet.refused", False),
+    ("command", b"-OOM no", CUT, False),
+    ("command", b"-LOADING no", CUT, True),
+]
+WORDS = {"script": b"EVALSHA", "read": b"XREAD", "command": b"EXISTS"}
+
+
+@pytest.mark.parametrize(("where", "said", "code", "gives_up"), SAID)
+async def test_an_error_of_a_server_is_what_it_means(where: str, said: bytes, code: str, *, gives_up: bool) -> None:
+    replies = {b"HELLO": greeting(b"standalone"), b"PING": b"+PONG\r\n", WORDS[where]: said + b"\r\n"}
+    async with answering(replies) as connection:
+        await connection.start(timeout=10)
+        with pytest.raises((errors.ProtocolError, BrokerCut)) as caught:
+            match where:
+                case "script":
+                    await connection.script("return 1", [], [])
+                case "read":
+                    await connection.read("key", 0)
+                case _:
+                    await connection.command("exists", ["key"])
+        assert getattr(caught.value, "code", CUT) == code
+        assert where == "command" or getattr(caught.value, "refused", True)
+        assert (connection.generation > 0) is gives_up
+
+
+async def test_a_script_that_a_server_does_not_know_is_sent_to_it_once() -> None:
+    replies = {b"HELLO": greeting(b"standalone"), b"PING": b"+PONG\r\n", b"EVALSHA": b"-NOSCRIPT no\r\n", b"EVAL\r": b"*1\r\n:7\r\n"}
+    async with answering(replies) as connection:
+        await connection.start(timeout=10)
+        assert await connection.script("return 1", [], []) == [7]
+    async with answering({**replies, b"EVAL\r": b"-OOM no\r\n"}) as connection:
+        await connection.start(timeout=10)
+        with pytest.raises(BrokerCut, match="OOM no"):
+            await connection.script("return 1", [], [])
+
+
+STARTS: list[tuple[bytes, bytes, type[errors.CLIConnectionError], str, str]] = [
+    (b"HELLO", b"-WRONGPASS no", errors.AuthenticationError, "connect.auth_failed", "does not accept the user or the password"),
+    (b"HELLO", b"-NOAUTH no", errors.AuthenticationError, "connect.auth_failed", "does not accept the user or the password"),
+    (b"HELLO", b"-ERR AUTH called without any password", errors.AuthenticationError, "connect.auth_failed", "does not accept the user"),
+    (
+        b"PING",
+        b"-NOPERM cannot run the 'ping' command",
+        errors.CLIConnectionError,
+        "fleet.refused",
+        "may not call ping: give it the rights",
+    ),
+    (
+        b"PING",
+        b"-NOPERM no",
+        errors.CLIConnectionError,
+        "fleet.refused",
+        "may not call PING: give it the rights of a fleet's users (+ping)",
+    ),
+    (b"PING", b"-ERR no", errors.CLIConnectionError, "fleet.broker_unreachable", "cannot be reached: RespError: ERR no"),
+]
+
+
+@pytest.mark.parametrize(("at", "said", "kind", "code", "words"), STARTS)
+async def test_a_start_that_a_server_refuses_says_why(
+    at: bytes, said: bytes, kind: type[errors.CLIConnectionError], code: str, words: str
+) -> None:
+    async with answering({b"HELLO": greeting(b"standalone"), b"PING": b"+PONG\r\n", at: said + b"\r\n"}) as connection:
+        with pytest.raises(errors.CLIConnectionError) as caught:
+            await connection.start(timeout=10)
+    assert (type(caught.value), caught.value.code) == (kind, code)
+    assert words in str(caught.value)
+
+
+def pushed(*parts: bytes) -> bytes:
+    """A message of a server that nobody asked for."""
+    return b">%d\r\n" % len(parts) + b"".join(parts)
+
+
+def text(value: bytes) -> bytes:
+    return b"$%d\r\n%b\r\n" % (len(value), value)
+
+
+async def test_a_message_of_another_shape_is_passed_over() -> None:
+    message, news, one = text(b"message"), text(b"news"), b":1\r\n"
+    odd = [(message, news), (message, news, one), (message, b"*0\r\n", text(b"x")), (text(b"pmessage"), news, text(b"x"))]
+    odd.append((message, news, text(b"x"), text(b"y")))
+    told = pushed(text(b"subscribe"), news, one) + b"".join(pushed(*parts) for parts in odd) + pushed(message, news, text(b"good"))
+    heard: list[bytes] = []
+    async with answering({b"HELLO": greeting(b"standalone"), b"PING": b"+PONG\r\n", b"SUBSCRIBE": told}) as connection:
+        await connection.start(timeout=10)
+        with anyio.fail_after(20):
+            await connection.follow("news", heard.append)
+            while b"good" not in heard:
+                await a_moment()
+        assert sorted(heard) == [b"", b"good"]
+
+
+async def test_a_channel_that_is_refused_is_not_followed() -> None:
+    heard: list[bytes] = []
+    replies = {b"HELLO": greeting(b"standalone"), b"PING": b"+PONG\r\n", b"SUBSCRIBE": b"-NOPERM no\r\n"}
+    async with answering(replies) as connection:
+        await connection.start(timeout=10)
+        with pytest.raises(errors.ProtocolError) as caught:
+            await connection.follow("news", heard.append)
+        assert caught.value.code == "fleet.refused"
+    assert heard == []
+
+
+@jumping()
+async def test_a_broker_that_was_not_reached_is_waited_for_and_told() -> None:
+    connection, began = Broker(BrokerAddress("redis://127.0.0.1:1/0")), anyio.current_time()
+    for ask in (lambda: connection.command("ping"), lambda: connection.script("return 1", [], []), lambda: connection.read("key", 0)):
+        with pytest.raises(BrokerCut, match="the broker is not connected") as cut:
+            await ask()
+        assert not cut.value.refused
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await ask()
+        assert scope.cancelled_caught
+    with pytest.raises(errors.ConnectionLost, match="was not reached again in 7 s") as caught:
+        await connection.reached(patience=7.0)
+    assert (caught.value.code, round(anyio.current_time() - began, 3)) == ("fleet.broker_lost", 7.0)
+    await connection.aclose()
+    with pytest.raises(errors.ConnectionLost):
+        await connection.reached(patience=100.0)
+    assert anyio.current_time() - began < 8
+
+
+async def test_a_program_that_begins_while_the_connection_of_others_is_lost_gets_one_of_its_own(broker: BrokerServer) -> None:
+    address = BrokerAddress(broker.url)
+    shared = Broker.shared(address)
+    await shared.start(timeout=10)
+    assert Broker.shared(address) is shared
+    broker.kill()
+    with anyio.fail_after(20):
+        while Broker.shared(address) is shared:
+            await a_moment()
+    assert not shared.is_connected
+    await shared.aclose()

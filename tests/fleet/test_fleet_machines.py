@@ -110,6 +110,51 @@ def test_an_entry_is_kept_until_the_disk_of_the_broker_has_it_even_when_it_was_t
         writer.lost(0)
 
 
+def test_the_bytes_of_joined_lines_take_room_together() -> None:
+    writer = FleetWriter(window=4, keep_seconds=0)
+    writer.put(b"0123")
+    writer.put(b"4567")
+    writer.next_entries()
+    writer.appended(1, 1, now=0)
+    assert writer.has_room
+
+
+def test_a_writer_waits_for_its_reader_when_all_is_said_and_there_is_no_room() -> None:
+    writer = FleetWriter(window=4, keep_seconds=0)
+    assert not writer.waits_for_reader
+    writer.put(b"0123")
+    assert not writer.waits_for_reader
+    writer.next_entries()
+    writer.appended(1, 0, now=0)
+    assert writer.waits_for_reader
+
+
+def test_nothing_is_joined_to_an_entry_that_is_no_data() -> None:
+    writer = FleetWriter()
+    writer.put_control(Kind.OWNER, b"{}")
+    writer.put(b"[]\n")
+    assert writer.next_entries()[1] == [("o", b"{}"), ("d", b"[]\n")]
+
+
+@pytest.mark.parametrize(
+    ("data", "entries"),
+    [
+        (b"a" * 200_000 + b"\n" + b"b" * 200_000 + b"\n", [("d", 200_001), ("d", 200_001)]),
+        (b"a" * 600_000 + b"\n", [("p", MAX_ENTRY_BYTES), ("p", MAX_ENTRY_BYTES), ("d", 600_001 - 2 * MAX_ENTRY_BYTES)]),
+        (b"a" * (MAX_ENTRY_BYTES - 1) + b"\n", [("d", MAX_ENTRY_BYTES)]),
+    ],
+)
+def test_what_is_long_is_cut_behind_a_line_or_else_in_its_middle(data: bytes, entries: list[tuple[str, int]]) -> None:
+    writer, said = FleetWriter(), list[tuple[str, bytes]]()
+    writer.put(data)
+    while writer.has_unsaid:
+        first, some = writer.next_entries()
+        said += some
+        writer.appended(first + len(some) - 1, 0, now=0)
+    assert [(kind, len(each)) for kind, each in said] == entries
+    assert b"".join(each for _, each in said) == data
+
+
 def test_a_reader_takes_each_entry_once() -> None:
     reader = FleetReader()
     entries = [Entry(1, "1.a", "d", b"one\n"), Entry(2, "1.a", "d", b"two\n")]
@@ -161,8 +206,13 @@ def test_a_fenced_end_is_over_with_a_typed_error() -> None:
     end.writer.put(b"{}\n")
     call = end.append_call()
     assert isinstance(call, Append)
-    for reply, code in ((Fenced("2.b"), "fleet.fenced"), (Gone(), "fleet.gone")):
-        with pytest.raises(ConnectionLost) as caught:
+    refusals = (
+        (Fenced("2.b"), "fleet.fenced", "another end has taken its place"),
+        (Fenced("1.b"), "fleet.fenced", "the broker has forgotten that it was admitted"),
+        (Gone(), "fleet.gone", "the broker does not know the session"),
+    )
+    for reply, code, why in refusals:
+        with pytest.raises(ConnectionLost, match=why) as caught:
             end.answered(call, reply, asked_at=0, now=0)
         assert caught.value.code == code
 

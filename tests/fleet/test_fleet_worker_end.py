@@ -225,6 +225,15 @@ def test_a_worker_that_goes_back_to_what_was_told_tells_nothing() -> None:
     assert (end.fed_number, end.append_call()) == (1, None)
 
 
+def test_what_was_received_is_told_after_a_lost_connection_too() -> None:
+    end = worker()
+    end.arrived([prompt(1)])
+    take(end, window=1000)
+    answer(end, end.sync_call(), Synced("1.c", 0, 0, 0))
+    end.say(b"{}\n")
+    assert tell(end).fed == 1
+
+
 # Output and turns.
 
 
