@@ -416,7 +416,7 @@ class FleetWriter:
             return self._said + 1, entries
         for at in range(self._said + 1 - self._first, len(self._kept)):
             kept = self._kept[at]
-            if entries and (size + len(kept.data) > MAX_CALL_BYTES or len(entries) >= MAX_CALL_ENTRIES):
+            if size + len(kept.data) > MAX_CALL_BYTES or len(entries) >= MAX_CALL_ENTRIES:  # each entry alone is smaller
                 break
             entries.append((kept.kind, kept.data))
             size += len(kept.data)

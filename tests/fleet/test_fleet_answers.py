@@ -103,6 +103,15 @@ def test_a_worker_without_room_that_makes_sense_is_left_out_of_the_table(data: b
     assert [node.id for node in rank_nodes(nodes, Wanted(), now=1.0)] == ["good"]
 
 
+def test_what_is_larger_than_any_end_writes_is_not_read() -> None:
+    for size, is_read in ((4096, True), (4097, False)):
+        begin, end = b'{"id":"w","library":"', b'"}'
+        assert (answers.decode_node(begin + b"x" * (size - len(begin) - len(end)) + end) is not None) is is_read
+    for size, is_read in ((2**18, True), (2**18 + 1, False)):
+        begin, end = b'{"options":{"a":"', b'"}}'
+        assert (answers.decode_wanted(begin + b"x" * (size - len(begin) - len(end)) + end) is not None) is is_read
+
+
 def test_a_worker_from_the_future_does_not_live() -> None:
     nodes = answers.nodes_of({b"w": b'{"id":"w","capacity":2,"seen":99999999}', b"g": b'{"id":"g","capacity":2,"seen":100}'})
     assert [node.id for node in rank_nodes(nodes, Wanted(), now=101.0)] == ["g"]

@@ -136,6 +136,13 @@ def test_nothing_is_joined_to_an_entry_that_is_no_data() -> None:
     assert writer.next_entries()[1] == [("o", b"{}"), ("d", b"[]\n")]
 
 
+def test_an_append_has_at_most_sixty_four_entries() -> None:
+    writer = FleetWriter()
+    for _ in range(70):
+        writer.put_control(Kind.OWNER, b"{}")
+    assert [len(writer.next_entries()[1]), writer.appended(64, 0, now=0), len(writer.next_entries()[1])] == [64, None, 6]
+
+
 @pytest.mark.parametrize(
     ("data", "entries"),
     [
