@@ -510,7 +510,7 @@ class FleetReader:
         self.cursor: int = cursor
         self.token: str = token
         self._held: list[bytes] = []
-        self._held_bytes = 0
+        self._held_bytes: int = 0
         self._max_held_bytes = max_held_bytes
         self._passes_on = passes_on
         self._in_line = False  # a part of an unfinished line was handed out
@@ -607,7 +607,7 @@ class FleetReader:
         """Return the number of the last entry that was read of a writer; 0 when there was none."""
         until = self.cursor
         for first, token in reversed(self._writers):
-            if nonce and token.partition(".")[2] == nonce:
+            if token.partition(".")[2] == nonce:
                 return until
             until = first - 1
         return 0

@@ -162,6 +162,72 @@ def test_what_is_long_is_cut_behind_a_line_or_else_in_its_middle(data: bytes, en
     assert b"".join(each for _, each in said) == data
 
 
+def test_an_entry_that_was_lost_is_kept_until_the_broker_has_it_again() -> None:
+    writer = FleetWriter(keep_seconds=2)
+    writer.put(b"one\n")
+    writer.next_entries()
+    writer.appended(1, 0, now=0)
+    writer.note_taken(0, now=10)  # it is on the disk, and not taken
+    writer.lost(0)
+    writer.note_taken(1, now=20)
+    assert writer.next_entries() == (1, [("d", b"one\n")])
+
+
+def test_what_was_not_said_takes_room_whatever_the_broker_says() -> None:
+    writer = FleetWriter(window=4)
+    writer.put(b"0123")
+    writer.note_taken(9, now=0, used=9)
+    assert not writer.has_room
+
+
+def test_a_reader_remembers_the_newest_writers() -> None:
+    reader = FleetReader()
+    reader.take(Entry(number, f"{number}.a", "d", b"{}\n") for number in range(1, 67))
+    assert [reader.writer_of(number) for number in (2, 3, 66)] == ["", "3.a", "66.a"]
+
+
+@pytest.mark.parametrize("token", ["none", "0.a", ""])
+def test_an_entry_of_no_writer_is_refused(token: str) -> None:
+    with pytest.raises(ProtocolError) as caught:
+        FleetReader(token="1.w").take([Entry(1, token, "d", b"{}\n")])
+    assert caught.value.code == "fleet.stale"
+    if token:
+        with pytest.raises(ProtocolError):
+            FleetReader().take([Entry(1, token, "d", b"{}\n")])
+
+
+def test_a_line_without_its_end_comes_before_the_end_of_the_stream() -> None:
+    arrived = FleetReader().take([Entry(1, "1.a", "p", b"ha"), Entry(2, "1.a", "p", b"lf"), Entry(3, "1.a", Kind.END, b"{}")])
+    assert [(each.number, each.kind, each.data) for each in arrived] == [(3, "d", b"half"), (3, Kind.END, b"{}")]
+
+
+def test_lines_that_were_cut_do_not_add_up() -> None:
+    reader = FleetReader(max_held_bytes=4)
+    entries = [Entry(number, "1.a", "d" if number % 2 == 0 else "p", b"xxx") for number in range(1, 7)]
+    assert [each.data for each in reader.take(entries)] == [b"xxxxxx"] * 3
+    assert reader.held_bytes == 0
+
+
+def test_a_long_line_that_has_ended_is_not_ended_once_more_by_a_newer_writer() -> None:
+    reader = FleetReader(max_held_bytes=4, passes_on=True)
+    arrived = reader.take([Entry(1, "1.a", "p", b"01234"), Entry(2, "1.a", "d", b"5\n"), Entry(3, "2.b", "d", b"{}\n")])
+    assert b"".join(each.data for each in arrived) == b"012345\n{}\n"
+
+
+def test_a_reader_goes_back_for_a_newer_writer_only_and_only_when_it_has_read_anything() -> None:
+    fresh = FleetReader(cursor=5)
+    fresh.synced(Synced("2.x", 0, 0, 0))
+    assert fresh.cursor == 5
+    reader = FleetReader()
+    reader.take([Entry(1, "1.w", "d", b"1\n"), Entry(2, "2.v", "d", b"2\n")])
+    reader.synced(Synced("1.w", 0, 0, 0))
+    assert (reader.cursor, reader.token) == (2, "2.v")
+    reader.synced(Synced("3.x", 1, 0, 0))
+    assert (reader.cursor, reader.token) == (1, "1.w")
+    reader.synced(Synced("4.y", 0, 0, 0))
+    assert (reader.cursor, reader.token) == (0, "")
+
+
 def test_a_reader_takes_each_entry_once() -> None:
     reader = FleetReader()
     entries = [Entry(1, "1.a", "d", b"one\n"), Entry(2, "1.a", "d", b"two\n")]
