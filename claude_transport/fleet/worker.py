@@ -344,7 +344,6 @@ class FleetWorker:
             wanted = await self._wanted(broker, name)
             if wanted is None:
                 await self._forget(broker, name)
-                self._look.set()  # it may have kept others from being seen
             elif wanted.version in FLEET_VERSIONS:
                 self._placing.learn(name, wanted)
             else:
@@ -372,7 +371,7 @@ class FleetWorker:
         """Look further down the queue from now on, past the sessions that no worker can take."""
         before, self._out_of_reach = self._out_of_reach, min(out_of_reach, _MOST_OUT_OF_REACH)
         if self._out_of_reach > before:
-            self._look.set()  # those behind them were not seen
+            self._look.set()  # those behind them, and behind what was forgotten, were not seen
 
     def _leave_alone(self, session: str, version: int) -> None:
         """Log a session of another version, once for each version."""
