@@ -22,6 +22,7 @@ from claude_transport import errors
 from claude_transport.fleet import FleetTransport, FleetWorker
 from claude_transport.fleet.broker import Broker, BrokerAddress
 from claude_transport.fleet.scripts import CREATE
+from claude_transport.fleet.stream import wake_node
 from claude_transport.gateway import GatewayLimits
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.sessions import InMemorySessionStore
@@ -332,4 +333,44 @@ async def test_the_next_worker_resumes_the_conversation_of_the_worker_before(bro
             while len(started) < 2:
                 await a_moment()
         assert (started[1].resume, started[1].session_id) == (conversation, None)
+    await connection.aclose()
+
+
+OURS = str(uuid.UUID(int=7))
+CONVERSATIONS: dict[str, tuple[dict[str, Any], bytes]] = {
+    "named": ({"session_id": OURS}, OURS.encode()),
+    "resumed": ({"resume": OURS}, OURS.encode()),
+    "forked": ({"resume": OURS, "fork_session": True}, b""),
+    "continued": ({"continue_conversation": True}, b""),
+}
+
+
+@pytest.mark.parametrize("which", CONVERSATIONS)
+async def test_the_first_worker_starts_the_conversation_of_its_options_and_the_next_one_without_a_store_a_new_one(
+    broker: BrokerServer, which: str
+) -> None:
+    options, conversation = CONVERSATIONS[which]
+    connection = Broker(BrokerAddress(broker.url))
+    await connection.start(timeout=10)
+    keys = connection.keys
+    started: list[ClaudeOptions] = []
+
+    def launch(chosen: ClaudeOptions) -> SubprocessTransport:
+        started.append(chosen)
+        return SubprocessTransport(command=ECHO)
+
+    worker = FleetWorker(broker.url, options=ClaudeOptions(**options), launch=launch)
+    async with serving(worker), FleetTransport(broker.url) as transport:
+        session = str(transport.session)
+        assert started == [ClaudeOptions(**options)]
+        assert await connection.command("hget", keys.setup(session), "conversation") == conversation
+        await connection.command("hset", keys.meta(session), {"we": "1.gone", "wu": 0})
+        await connection.command("zadd", keys.queue, {session: 0})
+        await wake_node(connection, worker.name)
+        with anyio.fail_after(30):
+            while len(started) < 2:
+                await a_moment()
+        named = started[1].session_id
+        assert named not in (None, OURS)
+        assert started[1] == ClaudeOptions(session_id=named)
     await connection.aclose()
