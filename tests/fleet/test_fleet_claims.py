@@ -105,7 +105,10 @@ async def until(true: Callable[[], Any]) -> None:
 
 
 async def test_a_worker_that_is_told_of_a_session_takes_it_and_looks_no_more(broker: BrokerServer, told: list[Told]) -> None:
-    async with serving(FleetWorker(broker.url, command=ECHO)), begun(broker) as transport:
+    worker = FleetWorker(broker.url, command=ECHO, lease=600)
+    async with connected(broker) as connection, serving(worker), begun(broker) as transport:
+        until_when = await connection.command("zscore", connection.keys.sessions, str(transport.session))
+        assert until_when > await broker_time(connection) + 300
         await read_again(transport, 1)
         looks = told[0].looks
         for number in range(2, 30):
