@@ -36,6 +36,7 @@ class Told(Broker):
     before: Callable[[str, str], Awaitable[object]] | None = None
     beats = 0
     looks = 0
+    deepest = 0  # rows of one look
 
     async def command(self, name: str, *args: Any, **options: Any) -> Any:
         if name == "zcount":  # only a heartbeat counts
@@ -43,6 +44,7 @@ class Told(Broker):
             if self.beats > 1:
                 await anyio.sleep_forever()
         self.looks += name == "zrange"
+        self.deepest = max(self.deepest, options.get("count") or 0)
         if self.before is not None:
             await self.before(name, str(args[0]) if args else "")
         return await super().command(name, *args, **options)
@@ -114,6 +116,7 @@ async def test_a_worker_that_is_told_of_a_session_takes_it_and_looks_no_more(bro
         for number in range(2, 30):
             await read_again(transport, number)
         assert told[0].looks - looks <= 2
+        assert told[0].deepest == 64
 
 
 async def read_again(transport: FleetTransport, number: int) -> None:
@@ -151,6 +154,7 @@ async def test_sessions_that_no_worker_can_take_are_looked_past_at_once(broker: 
             await put(connection, f"0-{number:03}", score=-1, labels=("none has it",))
         async with begun(broker):
             pass
+        assert 150 < told[0].deepest <= 64 + 150
 
 
 async def test_a_session_takes_the_place_of_one_that_has_ended_at_once(broker: BrokerServer, told: list[Told]) -> None:
