@@ -44,6 +44,7 @@ class Having(Broker):
         self.others_lease = others_lease
         self.heard: Callable[[bytes], object] = bool
         self.reads = 0
+        self.left: list[str] = []  # channels
         self.calls: list[Call] = []
 
     def add(self, kind: Kind, data: bytes = b"") -> None:
@@ -57,6 +58,9 @@ class Having(Broker):
     async def follow(self, channel: str, heard: Callable[[bytes], object]) -> None:
         await anyio.lowlevel.checkpoint()
         self.heard = heard
+
+    def unfollow(self, channel: str, heard: Callable[[bytes], object]) -> None:
+        self.left.append(channel)
 
     async def read(self, key: str, cursor: int, *, count: int = 64) -> list[Entry]:
         await anyio.lowlevel.checkpoint()
@@ -608,6 +612,14 @@ async def test_a_session_is_left_at_once_when_all_is_said_and_told() -> None:
         await stream.detach()
         assert anyio.current_time() - began < 1
     assert (said_to(broker), takes_of(broker)[-1]) == ([(Kind.DATA, b"{}\n")], 2)
+
+
+async def test_a_client_that_has_left_hears_of_no_more_lines() -> None:
+    broker = Having([OWNED])
+    async with streaming(broker) as stream:
+        await stream.started()
+        assert broker.left == []
+    assert broker.left == [broker.keys.outgoing("S")]
 
 
 @virtual_time
