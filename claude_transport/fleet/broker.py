@@ -384,16 +384,15 @@ class Broker:
 
     # Calls.
 
-    async def script(self, text: str, keys: Sequence[str], args: Sequence[Any]) -> list[Any]:
+    async def script(self, text: str, keys: Sequence[str], args: Sequence[Any], *, follow: bool = True) -> list[Any]:
         """Run a script. Returns its answer, a list that begins with a word.
+
+        Without `follow`, a script is cut whose keys have come to another server.
 
         Raises:
             BrokerCut: the connection was lost, or the broker takes no writes now.
             ProtocolError: the broker refused it (`fleet.refused`), or a key holds what no end writes (`fleet.malformed`).
         """
-        return await self._script(text, keys, args, follow=True)
-
-    async def _script(self, text: str, keys: Sequence[str], args: Sequence[Any], *, follow: bool) -> list[Any]:
         words = [len(keys), *keys, *args]
         key = keys[0] if keys else self._any_key
         try:
@@ -644,7 +643,7 @@ class Broker:
             case Renew():
                 args = [call.side.value, call.token, int(call.seconds * 1000), call.cursor]
                 text, keys = RENEW, [meta, stream]
-        return reply_of(call, await self._script(text, keys, args, follow=False))
+        return reply_of(call, await self.script(text, keys, args, follow=False))
 
     async def read(self, key: str, cursor: int, *, count: int = READ_ENTRIES) -> list[Entry]:
         """Return the entries of a stream behind the number `cursor`, at most `count`. Raises as `call()` does."""

@@ -427,7 +427,7 @@ async def test_an_error_of_a_server_is_what_it_means(where: str, said: bytes, co
                     await connection.command("exists", ["key"])
         assert getattr(caught.value, "code", CUT) == code
         assert where == "command" or getattr(caught.value, "refused", True)
-        assert (connection.generation > 0) is gives_up
+        assert (connection.generation_of("S")[1] > 0) is gives_up
 
 
 async def test_a_script_that_a_server_does_not_know_is_sent_to_it_once() -> None:
@@ -521,11 +521,11 @@ async def test_a_broker_that_was_not_reached_is_waited_for_and_told() -> None:
             await ask()
         assert scope.cancelled_caught
     with pytest.raises(errors.ConnectionLost, match="was not reached again in 7 s") as caught:
-        await connection.reached(patience=7.0)
+        await connection.reached("S", patience=7.0)
     assert (caught.value.code, round(anyio.current_time() - began, 3)) == ("fleet.broker_lost", 7.0)
     await connection.aclose()
     with pytest.raises(errors.ConnectionLost):
-        await connection.reached(patience=100.0)
+        await connection.reached("S", patience=100.0)
     assert anyio.current_time() - began < 8
 
 

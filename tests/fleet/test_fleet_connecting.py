@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -47,7 +46,7 @@ class Answering(Broker):
         if self.hangs:
             await anyio.sleep(100)
 
-    async def command(self, name: str, *args: Any, timeout: float = 5.0, **options: Any) -> Any:
+    async def command(self, name: str, *args: Any) -> Any:
         await anyio.lowlevel.checkpoint()
         self.asked.append((name, *args))
         if name in self.failures:
@@ -59,12 +58,12 @@ class Answering(Broker):
                 self.mends -= 1
                 raise errors.ProtocolError("another type", code="fleet.malformed")
             case "time":
-                return dt.datetime.fromtimestamp(0, dt.UTC)
+                return [b"0", b"0"]
             case "hget" | "xrange":
                 return self.rows.get(name if name == "xrange" else args[-1], [] if name == "xrange" else None)
         return 1
 
-    async def script(self, text: str, keys: Sequence[str], args: Sequence[Any]) -> list[Any]:
+    async def script(self, text: str, keys: Sequence[str], args: Sequence[Any], *, follow: bool = True) -> list[Any]:
         await anyio.lowlevel.checkpoint()
         if text == ATTACH:
             self.attaches += 1

@@ -166,7 +166,7 @@ async def test_a_writer_asks_often_at_first_and_four_times_a_second_later_whethe
 @pytest.mark.parametrize("refused", [True, False])
 async def test_a_broker_that_does_not_come_back_is_waited_for_as_long_as_this_end_has_patience(*, refused: bool) -> None:
     class Away(Refusing):
-        async def reached(self, *, patience: float) -> None:
+        async def reached(self, session: str, *, patience: float) -> None:
             await anyio.sleep(patience if anyio.current_time() - began >= 10 else 0)
 
     began, end = anyio.current_time(), ClientEnd("1.c")

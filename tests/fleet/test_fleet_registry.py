@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import Any
 
 import anyio
@@ -43,25 +42,29 @@ class Answering(Broker):
         self.closes += 1
         await anyio.lowlevel.checkpoint()
 
-    async def command(self, name: str, *args: Any, timeout: float = 5.0, **options: Any) -> Any:
+    async def command(self, name: str, *args: Any) -> Any:
         await anyio.lowlevel.checkpoint()
         self.asked.append((name, *args))
         if name in self.failures:
             raise self.failures[name]
         match name:
             case "time":
-                return dt.datetime.fromtimestamp(NOW, dt.UTC)
+                return [b"%d" % NOW, b"0"]
             case "zrange":
                 return self.lists.get(args[0], [])
             case "hgetall":
                 return self.hashes.get(args[0], {})
             case "hmget":
                 return [self.hashes.get(args[0], {}).get(field) for field in args[1]]
-            case "info":
-                return self.server
-            case "config_get":
-                return {name: value for name, value in self.settings.items() if name == args[0][0]}
         return 1
+
+    async def command_at_each(self, name: str, *args: Any) -> dict[str, Any]:
+        await anyio.lowlevel.checkpoint()
+        if name in self.failures:
+            raise self.failures[name]
+        if name == "info":
+            return {URL: "".join(f"{name}:{value}\r\n" for name, value in self.server.items()).encode()}
+        return {URL: [part for pair in self.settings.items() for part in pair if pair[0] == args[0]]}
 
 
 @pytest.fixture
@@ -193,8 +196,8 @@ async def test_a_session_that_no_worker_has_taken_is_forgotten_when_it_is_stoppe
         await registry.stop("S")
     assert broker.asked[1:] == [
         ("delete", [KEYS.meta("S"), KEYS.incoming("S"), KEYS.outgoing("S")]),
-        ("zrem", KEYS.sessions, ["S"]),
-        ("zrem", KEYS.queue, ["S"]),
+        ("zrem", KEYS.sessions, "S"),
+        ("zrem", KEYS.queue, "S"),
     ]
 
 

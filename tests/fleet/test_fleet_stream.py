@@ -227,7 +227,7 @@ class Taking(Having):
         self.word = word
         self.told: list[object] = []
 
-    async def script(self, text: str, keys: Sequence[str], args: Sequence[object]) -> list[object]:
+    async def script(self, text: str, keys: Sequence[str], args: Sequence[object], *, follow: bool = True) -> list[object]:
         await anyio.lowlevel.checkpoint()
         return [self.word]
 

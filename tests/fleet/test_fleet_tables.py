@@ -67,7 +67,7 @@ class Refusing(Broker):
         await anyio.lowlevel.checkpoint()
         raise errors.ProtocolError("it is refused", code="fleet.refused")
 
-    async def script(self, text: str, keys: Any, args: Any) -> list[Any]:
+    async def script(self, text: str, keys: Any, args: Any, *, follow: bool = True) -> list[Any]:
         raise AssertionError("a table that may not be written is not deleted")
 
 
