@@ -14,6 +14,7 @@ from claude_transport.completion.classification import classify_cli_exception
 from claude_transport.protocol.envelope import DecodeFailure
 from claude_transport.protocol.framing import OversizedLine
 from claude_transport.protocol.redaction import Redactor
+from claude_transport.text import secret_forms
 from claude_transport.text.printable import MARGIN_CHARS, redacted_head, redacted_tail
 from claude_transport.wrappers.gen_ai import limited
 
@@ -174,3 +175,9 @@ def test_the_beginning_of_a_line_that_is_too_long_has_no_part_of_a_key(key: str,
 def test_a_line_that_is_too_long_keeps_what_is_no_secret() -> None:
     head = b'{"type":"user","message":{"content":"' + b"a long text " * 20
     assert Redactor(secrets=[KNOWN]).line(OversizedLine(head, size=10_000, limit=100)) == head
+
+
+def test_what_is_remembered_of_names_is_bounded() -> None:
+    """A peer chooses the names of the fields of its lines."""
+    caches = [each for each in vars(secret_forms).values() if hasattr(each, "cache_info")]
+    assert [0 < each.cache_info().maxsize <= 4096 for each in caches] == [True, True]

@@ -89,7 +89,7 @@ class HostLoop:
         # As `trio_here()` and `running_asyncio_loop()`, without their calls: this is asked for each message that is waited for.
         lowlevel = sys.modules.get("trio.lowlevel")
         if lowlevel is not None and getattr(lowlevel, "in_trio_run", bool)():
-            return self._trio_token is not None and lowlevel.current_trio_token() is self._trio_token
+            return bool(lowlevel.current_trio_token() is self._trio_token)
         return self._asyncio_loop is not None and self._running_loop() is self._asyncio_loop
 
     @property

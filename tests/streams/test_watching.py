@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -99,6 +100,21 @@ def test_a_loop_that_ends_at_once_tells_so_too(backend: str) -> None:
 
     async def main() -> None:
         LoopEnd(lambda: told.append("over"), name="the end").begin()
+
+    anyio.run(main, backend=backend)
+    assert told == ["over"]
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_the_end_of_a_loop_is_told_although_nobody_knows_the_watch_any_more(backend: str) -> None:
+    told: list[str] = []
+
+    async def main() -> None:
+        LoopEnd(lambda: told.append("over"), name="the end").begin()
+        await anyio.wait_all_tasks_blocked()
+        gc.collect()  # an event loop does not hold a task that waits for something which only the task knows
+        await anyio.wait_all_tasks_blocked()
+        assert told == []
 
     anyio.run(main, backend=backend)
     assert told == ["over"]
