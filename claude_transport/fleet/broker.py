@@ -54,6 +54,9 @@ _PREFIX: Final = re.compile(r"[\w:.-]{1,64}", re.ASCII)
 _DENIED: Final = re.compile(r"run the '([\w|-]{1,40})' command")
 """Which command a server denies to a user."""
 
+_NOT_ACCEPTED: Final = ("WRONGPASS", "NOAUTH", "NOPERM")
+"""What a server says of a user that it does not know, or that may not do what the users of a fleet do."""
+
 _TRANSIENT: Final = ("OOM", "LOADING", "MISCONF", "BUSY", "READONLY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "NOREPLICAS", "UNBLOCKED")
 """What a broker says that will take the call later: it is out of memory, reads its file, or changes its role."""
 
@@ -158,7 +161,7 @@ class Broker:
         """Connect. Returns when each server of the broker has answered; when time is over, one server of a cluster is enough.
 
         Raises:
-            AuthenticationError: the server does not accept the user or the password.
+            AuthenticationError: a server does not accept the user or the password.
             CLIConnectionError: no server was reached within `timeout` seconds, or it is none for data (`fleet.refused`).
         """
         self._users += 1
@@ -166,14 +169,23 @@ class Broker:
             self._task = LoopTask.spawn(self._run, name=f"broker {self.address}", at_end=self._changed.fire)
         try:
             with anyio.move_on_after(timeout):
-                while not self.is_connected and (self._failure is None or self._slots):
+                while not self.is_connected and self._refusing is None and (self._failure is None or self._slots):
                     await self._changed.wait()
         except BaseException:
             await self.aclose()
             raise
-        if not self.is_connected and not (self._slots and any(shard.link for shard in self._shards.values())):
+        if self._refusing is not None or not (self.is_connected or (self._slots and any(shard.link for shard in self._shards.values()))):
+            refusing = self._refusing
             await self.aclose()
-            raise self._error()
+            raise self._error(str(self.address if refusing is None else refusing.address), refusing.failure if refusing else self._failure)
+
+    @property
+    def _refusing(self) -> Shard | None:
+        """A server that does not accept the user, or not all that a user does."""
+        for shard in self._shards.values():
+            if isinstance(shard.failure, RespError) and shard.failure.code in _NOT_ACCEPTED:
+                return shard
+        return None
 
     @property
     def is_connected(self) -> bool:
@@ -202,8 +214,7 @@ class Broker:
         elif self._is_cluster != is_cluster:
             raise CLIConnectionError(f"{self.address} has changed its mode to {mode}", code="fleet.refused", retryable=False)
 
-    def _error(self) -> CLIConnectionError:
-        failure = self._failure
+    def _error(self, where: str, failure: Exception | None) -> CLIConnectionError:
         if isinstance(failure, CLIConnectionError):
             return failure
         said = self.address.server.without_password(f"{type(failure).__name__}: {failure}") if failure else "no answer"
@@ -211,13 +222,11 @@ class Broker:
         if code == "NOPERM":
             denied = _DENIED.search(said)
             command = denied[1] if denied else "PING"
-            message = (
-                f"{self.address}: the user of the URL may not call {command}: give it the rights of a fleet's users (+{command.lower()})"
-            )
+            message = f"{where}: the user of the URL may not call {command}: give it the rights of a fleet's users (+{command.lower()})"
             return CLIConnectionError(message, code="fleet.refused", retryable=False)
-        if code in ("WRONGPASS", "NOAUTH") or "without any password" in said:
-            return AuthenticationError(f"{self.address} does not accept the user or the password")
-        return CLIConnectionError(f"{self.address} cannot be reached: {printable(said, at_most=300)}", code="fleet.broker_unreachable")
+        if code in _NOT_ACCEPTED or "without any password" in said:
+            return AuthenticationError(f"{where} does not accept the user or the password")
+        return CLIConnectionError(f"{where} cannot be reached: {printable(said, at_most=300)}", code="fleet.broker_unreachable")
 
     async def aclose(self) -> None:
         """Close the connections, once each user has closed them. A cancelled call still closes."""

@@ -325,6 +325,21 @@ async def test_each_role_does_its_work_on_a_cluster_with_the_users_of_the_page(c
         assert await read(transport.read_messages(), 1) == numbered([2])
 
 
+async def test_a_server_that_does_not_know_the_user_is_named_at_once(cluster: RedisCluster) -> None:
+    without = cluster.primaries[2]
+    for node in cluster.nodes:
+        for line in USERS.splitlines()[1:]:
+            if node is not without:
+                await in_thread(node.call, "ACL", "SETUSER", *_rules_of(line))
+    with pytest.raises(errors.AuthenticationError) as caught, anyio.fail_after(20):
+        await FleetTransport(url_of(cluster, "client"), start_timeout=3600).connect()
+    assert str(caught.value) == f"redis://127.0.0.1:{without.port}/0 does not accept the user or the password"
+    await in_thread(without.call, "ACL", "SETUSER", "fleet-client", "on", ">REPLACE-CLIENT", "+hello", "+@connection", "-ping")
+    with pytest.raises(errors.CLIConnectionError, match="may not call ping") as refused, anyio.fail_after(20):
+        await FleetTransport(url_of(cluster, "client"), start_timeout=3600).connect()
+    assert (refused.value.code, str(without.port) in str(refused.value)) == ("fleet.refused", True)
+
+
 async def asked_with(url: str, key: str, *, needs_ask: bool) -> None:
     """Read a field of a session whose slot is half way, as far as the user in the URL may."""
     connection = Broker(BrokerAddress(url))
