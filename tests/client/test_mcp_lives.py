@@ -415,3 +415,20 @@ async def test_a_tool_that_resists_its_cancellation_is_given_up() -> None:
     let_go.set()
     await in_time(ended.wait())
     assert await before.growth(patience=30, of=OWN) == {}
+
+
+async def test_a_server_that_the_host_cannot_begin_is_an_answer_and_a_note(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The CLI would wait for the answer for ever."""
+
+    def out_of_tasks(*_: object, **__: object) -> None:
+        raise OSError("no more tasks")
+
+    monkeypatch.setattr("claude_transport.client.mcp.McpSession", out_of_tasks)
+    cli = Cli()
+    async with Query(cli.transport, mcp_servers={"box": Server("shared")}):
+        reply = await cli.reply(cli.say({"id": 7, "method": "initialize", "params": HELLO}))
+        assert reply == {"jsonrpc": "2.0", "id": 7, "error": {"code": -32603, "message": "the host failed (OSError)"}}
+    (noted,) = [each for each in caplog.records if "handing a message to the MCP server 'box'" in each.getMessage()]
+    assert noted.exc_info is not None or "no more tasks" in noted.getMessage()
