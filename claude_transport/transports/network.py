@@ -86,7 +86,7 @@ class NetworkTransport(StreamTransport, at_once=True):
         self._address = parse_address(url)
         _check(self._address, token=token, ssl_context=ssl_context, compression=compression)
         chosen = chosen_options(options)
-        check_bounds(max_line_bytes=max_line_bytes, connect_timeout=connect_timeout, close_timeout=close_timeout)
+        check_bounds(connect_timeout=connect_timeout, close_timeout=close_timeout)
         if heartbeat is not None and not resume:
             raise ConfigurationError("heartbeat needs resume=True: a plain connection has no heartbeats", option="heartbeat")
         if reconnect_timeout is not None:

@@ -484,9 +484,7 @@ class _Payloads:
         try:
             for path in paths:
                 shutil.chown(path, user)
-        except LookupError as exc:
-            raise ConfigurationError(f"there is no user {user!r} on this system", option="user") from exc
-        except PermissionError:
+        except (LookupError, PermissionError):
             logger.debug("files cannot be given to %s; starting the process as that user will fail, too", user)
 
     def remove(self) -> None:
