@@ -12,6 +12,7 @@ from anyio.abc import SocketAttribute, SocketStream
 
 from claude_transport import errors
 from claude_transport.fleet.broker import Broker, BrokerAddress, BrokerCut
+from claude_transport.redis.slots import slot_of
 
 
 class FakeNode:
@@ -170,3 +171,42 @@ async def test_a_server_of_a_cluster_that_does_not_know_sharded_channels_refuses
         with pytest.raises(errors.ProtocolError, match="SSUBSCRIBE") as caught:
             await connection.follow("news", bool)
         assert caught.value.code == "fleet.refused"
+
+
+async def test_a_slot_that_has_moved_is_called_and_heard_where_it_is_before_the_map_is_known() -> None:
+    heard: list[bytes] = []
+    followed = b">3\r\n$10\r\nssubscribe\r\n$4\r\nnews\r\n:1\r\n"
+    source = FakeNode(mode=b"cluster", replies={b"CLUSTER": ALL, b"SSUBSCRIBE": followed})
+    target = FakeNode(mode=b"cluster", replies={b"SSUBSCRIBE": followed, b"HGET": b"$1\r\nx\r\n"})
+    async with source.serving() as connection, target.serving():
+        await connection.start(timeout=10)
+        await connection.follow("news", heard.append)
+        source.replies[b"CLUSTER"] = b""  # it does not answer this any more
+        source.replies[b"HGET"] = b"-MOVED %d 127.0.0.1:%d\r\n" % (slot_of("news"), target.port)
+        heard.clear()
+        for _ in range(3):
+            assert await connection.command("hget", "news", "field") == b"x"
+        assert (source.asked.count(b"HGET"), target.asked.count(b"HGET")) == (1, 3)
+        assert connection.generation_of("S") != (None, -1)
+        with anyio.fail_after(20):
+            while target.asked.count(b"SSUBSCRIBE") < 1 or len(heard) < 2:
+                await anyio.lowlevel.checkpoint()
+        assert set(heard) == {b""}  # what was told meanwhile was missed
+        assert source.asked.count(b"SUNSUBSCRIBE") == 0  # it tells nobody any more by itself
+
+
+async def test_a_server_that_gets_its_first_slots_keeps_its_connection_while_the_map_is_learnt() -> None:
+    source = FakeNode(mode=b"cluster", replies={b"CLUSTER": ALL, b"HLEN": b"-MOVED 1 :PORT\r\n"})
+    target = FakeNode(mode=b"cluster", replies={b"HGET": b"$1\r\nx\r\n", b"ASKING": b"+OK\r\n"})
+    async with source.serving() as connection, target.serving():
+        await connection.start(timeout=10)
+        source.replies[b"HGET"] = b"-ASK 1 127.0.0.1:%d\r\n" % target.port
+        assert await connection.command("hget", "key", "field") == b"x"
+        for known in range(2, 5):
+            with pytest.raises(BrokerCut):
+                await connection.command("hlen", "key")  # the map may be old
+            with anyio.fail_after(20):
+                while source.asked.count(b"CLUSTER") < known:
+                    await anyio.lowlevel.checkpoint()
+            assert await connection.command("hget", "key", "field") == b"x"
+        assert (target.asked.count(b"ASKING"), target.asked.count(b"HGET"), target.asked.count(b"HELLO")) == (4, 4, 2)
