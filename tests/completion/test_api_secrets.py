@@ -358,6 +358,17 @@ async def test_a_proxy_whose_address_is_none_is_refused_and_not_shown(
     assert secrets_in(shown_by(error) + everything_logged()) == []
 
 
+async def test_a_client_of_the_sdk_that_cannot_be_made_for_another_reason_is_not_blamed_on_the_proxy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def half_installed(**_: object) -> None:
+        raise ImportError("a part of it is missing")
+
+    monkeypatch.setattr("anthropic.AsyncAnthropic", half_installed)
+    error = await failure(options_with("https://api.invalid"))
+    assert (type(error), error.code, error.reason) == (ct.errors.APIFailed, "completion.unexpected", "a part of it is missing")
+
+
 @pytest.mark.parametrize("broken", ["\udce4", "\r", "\n"], ids=["half-a-pair", "return", "newline"])
 async def test_a_key_that_no_header_can_hold_is_not_shown(
     fake_messages_api: FakeMessagesAPI, everything_logged: Callable[[], str], broken: str
