@@ -33,7 +33,7 @@ from claude_transport import (
     query,
 )
 from claude_transport.completion.one_shot import OneShot
-from claude_transport.errors import UsageError
+from claude_transport.errors import ClaudeTransportError, UsageError
 from claude_transport.testing import Answer, FakeClaude, Scenario, ScriptedTurn, steps
 
 LONG_GRACE = 3.0  # seconds; 0.3 were measured
@@ -500,3 +500,37 @@ async def test_a_one_shot_shows_where_it_stands_and_nothing_of_what_is_said() ->
     assert repr(shot) == "<OneShot over MockTransport, not started>"
     await shot.aclose()
     assert repr(shot) == "<OneShot over MockTransport, closed>"
+
+
+class Unending(Peer):
+    """Its input cannot be ended, because of `cause`."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__([said("one"), result()])
+        self.cause = cause
+
+    async def end_input(self) -> None:
+        await super().end_input()
+        raise self.cause
+
+
+async def test_an_input_that_cannot_be_ended_because_the_peer_is_gone_is_no_error() -> None:
+    messages = await read(query("x", transport=Unending(BrokenPipeError())))
+    assert [message.type for message in messages] == ["assistant", "result"]
+
+
+async def test_an_input_that_cannot_be_ended_for_another_reason_raises_it() -> None:
+    got: list[str] = []
+    with pytest.raises(ClaudeTransportError) as caught:
+        async for message in query("x", transport=Unending(LookupError("no end"))):
+            got.append(message.type)
+    assert (caught.value.code, type(caught.value.__cause__), got[:1]) == ("transport.failed", LookupError, ["assistant"])
+
+
+async def test_a_one_shot_is_open_until_its_input_has_ended() -> None:
+    peer = Peer([said("one"), result(), said("late")], ends=False)
+    shot = query("x", transport=peer, exit_timeout=0.01)
+    await anext(shot)
+    assert repr(shot) == "<OneShot over Peer, open>"
+    rest = [message.type async for message in shot]
+    assert (rest, repr(shot)) == (["result", "assistant"], "<OneShot over Peer, closed>")

@@ -368,7 +368,7 @@ def test_a_suspect_whose_id_belongs_to_another_process_by_now_is_left_alone() ->
 
 def test_the_number_is_on_the_process_and_on_what_it_had_started_and_stays_there() -> None:
     mark = new_mark()
-    process = sleeper("os.fork() or os.setsid()")
+    process = sleeper("os.fork() or (os.setsid(), time.sleep(1000))")
     children = [*descendants(process.pid)]
     assert len(children) == 1
     assert mark_limits(process.pid, mark)
