@@ -308,7 +308,8 @@ class Broker:
             except RespCut:
                 shard.drop(link)
             except (RespError, ValueError) as exc:
-                logger.warning("%s does not say where the slots of the cluster are: %s", shard.address, printable(exc, at_most=200))
+                said = printable(self.address.server.without_password(str(exc)), at_most=200)
+                logger.warning("%s does not say where the slots of the cluster are: %s", shard.address, said)
                 if not self._slots:
                     self._failure = exc
                     self._changed.fire()
@@ -445,7 +446,7 @@ class Broker:
                     raise
                 shard, asks = self._note(redirection, by=shard), redirection.asks
                 if not (follow or asks):
-                    raise BrokerCut(f"another server of the broker has the key now: {exc}") from None
+                    raise BrokerCut(self.address.server.without_password(f"another server of the broker has the key now: {exc}")) from None
                 await self._linked(shard)
         raise BrokerCut("the servers of the broker send a call from one to the other")
 

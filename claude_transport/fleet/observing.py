@@ -50,6 +50,7 @@ class FleetObservation(Observation):
         self._ended = self._closed = False
         self._generation: tuple[object, int] = (None, 0)
         self._has_more, self._told = True, Wakeup()
+        self._first: list[Entry] = []  # of the first read: they may be forgotten before another one
         self.position: int = 0
 
     async def __anext__(self) -> ObservedLine:
@@ -125,7 +126,7 @@ class FleetObservation(Observation):
             self._has_more = True
             return False
         if entries:
-            self._has_more = True
+            self._has_more, self._first = True, entries
             return False
         last = await self._broker.command("hget", self._broker.keys.meta(self._session), "wo")
         return last is None or count_of(last) > reader.cursor
@@ -138,8 +139,9 @@ class FleetObservation(Observation):
             with anyio.move_on_after(_LOOK_AGAIN):
                 await self._told.wait()
         self._has_more = False
+        entries, self._first = self._first, []
         try:
-            entries = await self._broker.read(self._broker.keys.outgoing(self._session), reader.cursor)
+            entries = entries or await self._broker.read(self._broker.keys.outgoing(self._session), reader.cursor)
             if self._generation != self._broker.generation_of(self._session):
                 await self._check_after_loss(reader)
         except BrokerCut:

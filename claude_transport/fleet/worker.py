@@ -692,7 +692,7 @@ def _counted(allowance: Allowance) -> Iterator[None]:
 def _raise_first_of(group: BaseExceptionGroup[BaseException]) -> NoReturn:
     """Raise the first plain error of a group. While the caller is being cancelled, raise the cancellation that is in the group.
 
-    A cancellation closes connections, and what coredis then cleans up on them may fail. Such an error says nothing.
+    A cancellation closes connections, and cleaning up on them may fail. Such an error says nothing.
     """
     if is_stopped_here():
         for each in leaves_of(group):

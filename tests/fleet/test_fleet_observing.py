@@ -376,3 +376,12 @@ async def test_a_session_that_goes_while_an_observer_begins_is_no_session(broker
     with anyio.fail_after(10), pytest.raises(errors.CLIConnectionError) as caught:
         await anext(observed())
     assert caught.value.code == "fleet.no_session"
+
+
+@virtual_time
+async def test_lines_that_are_taken_just_after_the_first_read_are_shown(broker: Having) -> None:
+    """Nothing else tells of them until the next line comes."""
+    broker.add(OWNED, data(b"[1]\n"))
+    broker.at_read = lambda number: broker.trim(9) if number > 1 else None
+    with anyio.fail_after(1):
+        assert await rows(observed(), 2) == [("note", TAKEN, LINES + 1), ("out", b"[1]", 2 * LINES + 1)]

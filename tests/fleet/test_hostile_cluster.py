@@ -210,3 +210,18 @@ async def test_a_server_that_gets_its_first_slots_keeps_its_connection_while_the
                     await anyio.lowlevel.checkpoint()
             assert await connection.command("hget", "key", "field") == b"x"
         assert (target.asked.count(b"ASKING"), target.asked.count(b"HGET"), target.asked.count(b"HELLO")) == (4, 4, 2)
+
+
+async def test_a_cluster_that_repeats_the_password_does_not_get_it_into_an_error_or_the_log_of_it(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", logger="claude_transport")
+    node = FakeNode(mode=b"cluster", replies={b"CLUSTER": ALL, b"XREAD": b"-MOVED 1 hunter-two:1\r\n"})
+    async with node.serving(user="me:hunter-two@") as connection:
+        await connection.start(timeout=10)
+        node.replies[b"CLUSTER"] = b"-ERR hunter-two\r\n"
+        with pytest.raises(BrokerCut, match=r"has the key now: MOVED 1 \*\*\*:1") as caught:
+            await connection.read("stream", 0)
+        with anyio.fail_after(20):
+            while "does not say where the slots of the cluster are" not in caplog.text:
+                await anyio.lowlevel.checkpoint()
+    assert "are: ERR ***" in caplog.text
+    assert "hunter" not in f"{caught.value!r} {caught.value.__cause__!r}"
