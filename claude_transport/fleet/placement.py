@@ -1,6 +1,7 @@
 """Which worker of a fleet takes a session: the one with the needed labels that had its workspace, else the least loaded one.
 
-Pure functions on the table of workers. Every worker and every client comes to the same answer from the same table.
+Pure functions on a list of workers: those that `claude_transport.fleet.roster` has found. Every worker and every client comes to the same
+answer from the same list.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ MAX_NODE_BYTES: Final = 4096
 MAX_WORKSPACE_BYTES: Final = 1024
 """The most bytes of the name of a workspace. The worker that had it is not remembered for a longer one."""
 
+_MOST_LABEL_SETS: Final = 32
+"""The most sets of labels for which a worker looks for better ones in one go. Clients choose labels as they like."""
+
 _MOST_ASKED: Final = 1000
 """The most sessions that a worker remembers to be woken about, from one look to the next."""
 
@@ -44,6 +48,11 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     draining: bool = False
     versions: Sequence[int] = (1,)
     library: str = ""
+
+    @property
+    def share(self) -> float:
+        """The part of its capacity that is in use."""
+        return self.load / self.capacity
 
     @property
     def room(self) -> int:
@@ -97,7 +106,7 @@ def rank_nodes(nodes: Iterable[Node], wanted: Wanted, *, now: float, home: str |
         home: the worker that had the workspace last. It comes first as long as it lives and has room.
     """
     fit = [node for node in nodes if node.room and may_have(node, wanted) and node.lives(now)]
-    return sorted(fit, key=lambda node: (node.id != home, node.load / node.capacity, -node.room, node.id))
+    return sorted(fit, key=lambda node: (node.id != home, node.share, -node.room, node.id))
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -138,6 +147,11 @@ class Placing:
     def workspaces(self) -> set[str]:
         """Return the workspaces of the sessions that wait."""
         return {wanted.workspace for wanted in self._wanted.values() if wanted.workspace}
+
+    def label_sets(self, own: Collection[str]) -> list[frozenset[str]]:
+        """Return the sets of labels that the sessions want, each once. Those that a worker with the labels `own` has come first."""
+        sets = {frozenset(wanted.labels) for wanted in self._wanted.values()}
+        return sorted(sets, key=lambda labels: (not labels <= set(own), sorted(labels)))[:_MOST_LABEL_SETS]
 
     def count_out_of_reach(self, nodes: Collection[Node]) -> int:
         """Return how many of the sessions want labels that none of `nodes` has."""

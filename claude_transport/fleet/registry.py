@@ -17,7 +17,7 @@ from claude_transport.errors import CLIConnectionError, ProtocolError, UsageErro
 from claude_transport.fleet.answers import MALFORMED, count_of, fields_of, session_name, text_of
 from claude_transport.fleet.broker import Broker, BrokerAddress, BrokerCut
 from claude_transport.fleet.messages import epoch_of
-from claude_transport.fleet.stream import ask_table, broker_time, read_nodes, wake_node
+from claude_transport.fleet.roster import ask_table, broker_time, read_nodes, wake_node
 from claude_transport.fleet.tables import count_waiting
 from claude_transport.loggers import logger_for
 from claude_transport.streams.address import check_text

@@ -272,6 +272,21 @@ end
 return {'OK'}
 """
 
+TELL: Final = """
+-- KEYS: the workers, then each order that this one has a place in. ARGV: its name, its record, the part of its capacity that is in use or
+-- '' for a worker that takes no sessions, milliseconds after which an order is forgotten that no worker tells of
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+for index = 2, #KEYS do
+    if ARGV[3] == '' then
+        redis.call('ZREM', KEYS[index], ARGV[1])
+    else
+        redis.call('ZADD', KEYS[index], ARGV[3], ARGV[1])
+        redis.call('PEXPIRE', KEYS[index], ARGV[4])
+    end
+end
+return {'OK'}
+"""
+
 MEND: Final = """
 -- KEYS: a table that all share. ARGV: its type. Deletes it when it has another one.
 if redis.call('TYPE', KEYS[1]).ok ~= ARGV[1] then redis.call('UNLINK', KEYS[1]) end
@@ -290,8 +305,14 @@ class SharedKeys:
         """Sorted set: each session that has not ended, by the end of its lease. Those whose lease has ended wait for a worker."""
         self.nodes: str = f"{{{tag}}}:nodes"
         """Hash: each worker by its name."""
+        self.loads: str = f"{{{tag}}}:loads"
+        """Sorted set: the workers that take sessions, by the part of their capacity that is in use."""
         self.homes: str = f"{{{tag}}}:homes"
         """Hash: the worker that had a workspace last."""
+
+    def loads_of(self, label: str) -> str:
+        """Return the key of the same sorted set for the workers with a label."""
+        return f"{self.loads}:{label}"
 
     def wake_channel(self, node: str) -> str:
         """Return the channel that wakes a worker of this part. It keeps nothing."""

@@ -12,7 +12,7 @@ import hmac
 import logging
 import random
 import secrets
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 import anyio
@@ -32,7 +32,7 @@ from claude_transport.errors import (
     ReplayGap,
     UsageError,
 )
-from claude_transport.fleet.answers import MALFORMED, Attached, entry_of, nodes_of, text_of
+from claude_transport.fleet.answers import Attached, entry_of, text_of
 from claude_transport.fleet.broker import Broker, BrokerAddress, BrokerCut
 from claude_transport.fleet.carrier import Carrier
 from claude_transport.fleet.ends import ClientEnd, decode_struct
@@ -50,6 +50,7 @@ from claude_transport.fleet.messages import (
     raise_refusal,
 )
 from claude_transport.fleet.placement import Node, Wanted, agree_version, rank_nodes
+from claude_transport.fleet.roster import ask_table, broker_time, find_nodes, read_home, read_node, wake_node
 from claude_transport.fleet.scripts import ATTACH, CREATE, DISCARD
 from claude_transport.fleet.takeover import OpenRequests
 from claude_transport.link.carrier import LinkInbox
@@ -182,7 +183,8 @@ class FleetConnectable(ByteStreamConnectable):
         if self.request.session is not None:
             await check_version(broker, self.request.session)
             return [], 0.0
-        nodes, now, wanted = await read_nodes(broker), await broker_time(broker), self.request.wanted
+        now, wanted = await broker_time(broker), self.request.wanted
+        nodes = (await find_nodes(broker, wanted.labels, now=now)).nodes
         version = agree_version(nodes, wanted, now=now)
         if version is None:
             theirs = {read for node in nodes for read in node.versions}
@@ -279,6 +281,8 @@ class FleetConnectable(ByteStreamConnectable):
         await self._queue_up(broker, session)
         wanted = self.request.wanted
         home = await read_home(broker, wanted.workspace) if wanted.workspace else None
+        if home is not None and (node := await read_node(broker, home)) is not None:
+            nodes = [*(each for each in nodes if each.id != home), node]
         ranked = rank_nodes(nodes, wanted, now=now, home=home)
         if ranked:
             await wake_node(broker, ranked[0].id, about=(session,))
@@ -305,49 +309,6 @@ def _listed(versions: Iterable[int]) -> str:
 def _code_of(end: SessionEnd) -> str | None:
     """Return the code of an error for the word of a worker; None when it is no word: programs write codes into logs and tables."""
     return f"fleet.{end.code}" if end.code.isidentifier() else None
-
-
-async def broker_time(broker: Broker) -> float:
-    """Return the seconds of the broker's clock."""
-    seconds, microseconds = await broker.command("time")
-    return int(seconds) + int(microseconds) / 1e6
-
-
-async def read_nodes(broker: Broker) -> list[Node]:
-    """Return every worker that the broker knows, also those that are gone."""
-    found = await broker.at_each_part(lambda part: ask_table(broker, "hgetall", part.nodes, default={}))
-    return [node for rows in found for node in nodes_of(rows)]
-
-
-async def read_home(broker: Broker, workspace: str) -> str | None:
-    """Return the worker that had a workspace last; None when that is not known."""
-    home = await ask_table(broker, "hget", broker.keys.part_of(workspace).homes, workspace, default=None)
-    try:
-        return None if home is None else text_of(home)
-    except ProtocolError:
-        return None
-
-
-async def ask_table(broker: Broker, name: str, key: str, *args: Any, default: Any) -> Any:
-    """Call a command on a table that all share. Returns `default` when it has another type, which the next worker mends."""
-    try:
-        return await broker.command(name, key, *args)
-    except ProtocolError as exc:
-        if exc.code != MALFORMED:
-            raise
-        logger.warning("%s has another type than this library gives it", key)
-        return default
-
-
-async def wake_node(broker: Broker, node: str, *, about: Collection[str] = ()) -> None:
-    """Make a worker look at the queue at once, and at the sessions `about`; without them, at all that wait.
-
-    A wake-up that is lost or refused is no error: the worker looks with its next heartbeat.
-    """
-    try:
-        await broker.publish(broker.keys.wake(node), " ".join(about))
-    except (BrokerCut, ProtocolError) as exc:
-        logger.info("a worker was not woken: %s", exc)
 
 
 class FleetStream(ByteStream):

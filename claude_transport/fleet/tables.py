@@ -7,7 +7,7 @@ workers fill it again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from claude_transport.errors import ProtocolError
 from claude_transport.fleet.answers import MALFORMED, bytes_of, count_of, decode_node, session_name
 from claude_transport.fleet.broker import Broker, BrokerCut
 from claude_transport.fleet.placement import MAX_WORKSPACE_BYTES, Node
-from claude_transport.fleet.scripts import ADMIT, MEND, FleetKeys, SharedKeys
+from claude_transport.fleet.scripts import ADMIT, MEND, TELL, FleetKeys, SharedKeys
 from claude_transport.loggers import logger_for
 
 logger: logging.Logger = logger_for(__name__)
@@ -70,22 +70,49 @@ class Tables:
 
     async def _ask(self, name: str, key: str, *args: Any) -> Any:
         """Call a command on a table; when it has another type, delete it and call again."""
+        return await self._mended([key], partial(self._broker.command, name, key, *args))
+
+    async def _mended(self, keys: Sequence[str], call: Callable[[], Awaitable[Any]]) -> Any:
+        """Make a call on tables; when one of them has another type, delete it and call again."""
         try:
-            return await self._broker.command(name, key, *args)
+            return await call()
         except ProtocolError as exc:
             if exc.code != MALFORMED:
                 raise
-        kind = "hash" if key in {each for part in self._keys.parts for each in (part.nodes, part.homes)} else "zset"
-        logger.warning("%s has another type than this library gives it, and is deleted", key)
-        await self._broker.script(MEND, [key], [kind])
+        logger.warning("%s has another type than this library gives it, and is deleted", " or ".join(keys))
+        hashes = {each for part in self._keys.parts for each in (part.nodes, part.homes)}
+        for key in keys:
+            await self._broker.script(MEND, [key], ["hash" if key in hashes else "zset"])
         try:
-            return await self._broker.command(name, key, *args)
+            return await call()
         except ProtocolError as exc:  # it is no fault of the session that this call is for
-            raise BrokerCut(f"{key} has changed its type again") from exc
+            raise BrokerCut(f"{keys[0]} has changed its type again") from exc
 
     async def tell(self, node: Node) -> None:
-        """Write down what this worker has."""
-        await self._ask("hset", self._keys.part_of(node.id).nodes, {node.id: msgspec.json.encode(node)})
+        """Write down what this worker has, and its place among the others."""
+        part, orders = self._keys.part_of(node.id), self._orders_of(node)
+        share = "" if node.draining else node.share
+        args = [node.id, msgspec.json.encode(node), share, int(_FORGOTTEN * 1000)]
+        keys = [part.nodes, *orders]
+        await self._mended(keys, partial(self._broker.script, TELL, keys, args))
+
+    async def say_goodbye(self, node: Node) -> None:
+        """Remove this worker from the tables."""
+        await self._ask("hdel", self._keys.part_of(node.id).nodes, node.id)
+        for order in self._orders_of(node):
+            await self._ask("zrem", order, node.id)
+
+    def _orders_of(self, node: Node) -> list[str]:
+        part = self._keys.part_of(node.id)
+        return [part.loads, *map(part.loads_of, dict.fromkeys(node.labels))]
+
+    async def leave_out(self, rows: Iterable[tuple[str, bytes]]) -> None:
+        """Take rows (key, name) that stand for no worker out of the orders."""
+        by_order: dict[str, list[bytes]] = {}
+        for order, name in rows:
+            by_order.setdefault(order, []).append(name)
+        for order, names in by_order.items():
+            await self._ask("zrem", order, names)
 
     async def hold(self, ends: Mapping[str, float]) -> None:
         """Write down until when the leases of sessions last."""
@@ -111,10 +138,10 @@ class Tables:
         if len(workspace.encode("utf-8", "replace")) <= MAX_WORKSPACE_BYTES:
             await self._ask("hset", self._keys.part_of(workspace).homes, {workspace: node})
 
-    async def forget_gone(self, now: float) -> None:
-        """Remove workers that were silent for an hour, and rows that no worker has written.
+    async def forget_gone(self, now: float) -> int:
+        """Remove workers that were silent for an hour, and rows that no worker has written. Returns how many workers are left.
 
-        Then remove workspaces of workers that are gone, or of which there are too many.
+        Then remove workspaces of workers that are gone, or of which there are too many. This reads all workers.
         """
         live: set[bytes] = set()
         for part in self._keys.parts:
@@ -124,12 +151,16 @@ class Tables:
             kept = [name for name, node in homes.items() if node in live]
             most = MOST_HOMES // len(self._keys.parts)
             await self._delete(part.homes, [*(homes.keys() - set(kept)), *kept[most:]])
+        return len(live)
 
     async def _forget_nodes(self, part: SharedKeys, now: float) -> set[bytes]:
         """Remove the workers of a part that are gone, and return the names of the others."""
         nodes = {bytes_of(name): decode_node(bytes_of(row)) for name, row in (await self._ask("hgetall", part.nodes)).items()}
         live = {name for name, node in nodes.items() if node and node.id.encode() == name and abs(now - node.seen) <= _FORGOTTEN}
-        await self._delete(part.nodes, [name for name in nodes if name not in live])
+        gone = [name for name in nodes if name not in live]
+        await self._delete(part.nodes, gone)
+        orders = {name: [part.loads, *map(part.loads_of, node.labels)] for name in gone if (node := nodes[name]) is not None}
+        await self.leave_out((order, name) for name, places in orders.items() for order in places)
         return live
 
     async def _delete(self, key: str, fields: Sequence[str | bytes]) -> None:

@@ -40,9 +40,10 @@ from claude_transport.fleet.hosted import HostedSession, failed_end, release_ses
 from claude_transport.fleet.messages import FLEET_VERSIONS, Owner, SessionEnd
 from claude_transport.fleet.metrics import FleetMetrics
 from claude_transport.fleet.placement import MAX_NODE_BYTES, NODE_SECONDS, Node, Placed, Placing, Wanted, rank_nodes
+from claude_transport.fleet.roster import CANDIDATES, ask_table, broker_time, find_nodes, read_home, read_node, wake_node
 from claude_transport.fleet.scripts import CLAIM
 from claude_transport.fleet.secrets import with_secrets
-from claude_transport.fleet.stream import ask_table, broker_time, prove_with, read_home, read_nodes, wake_node
+from claude_transport.fleet.stream import prove_with
 from claude_transport.fleet.tables import Tables
 from claude_transport.fleet.takeover import SETUP_REQUESTS, setup_lines, takeover_lines
 from claude_transport.launch.options import ClaudeOptions
@@ -70,7 +71,7 @@ _BEAT: Final = NODE_SECONDS / 5
 """Seconds between two heartbeats, and between two looks at the queue."""
 
 _TIDY_BEATS: Final = 100
-"""Heartbeats from one removal of what is gone from the tables to the next: five minutes."""
+"""Heartbeats from one removal of what is gone from the tables to the next, five minutes: one worker of all does it then."""
 
 _STORE_PAUSE: Final = 1.0
 """Seconds between two attempts to take a conversation that the store still gives to the worker before."""
@@ -231,7 +232,7 @@ class FleetWorker:
         finally:
             with anyio.CancelScope(shield=True):
                 with contextlib.suppress(BrokerCut, ClaudeTransportError):
-                    await broker.command("hdel", broker.keys.part_of(self.name).nodes, self.name)
+                    await Tables(broker).say_goodbye(self._node(0))
                 await broker.aclose()
 
     async def drain(self, *, timeout: float | None = None) -> None:
@@ -273,12 +274,13 @@ class FleetWorker:
         """Tell the others that this worker lives, and what it runs."""
         assert self._broker is not None  # noqa: S101 - as above
         broker = self._broker
+        tidy_at = 0
         for beat in itertools.count():
             try:
                 now = await broker_time(broker)
                 await self._tell_load(broker, now)
-                if beat % _TIDY_BEATS == 0:
-                    await Tables(broker).forget_gone(now)
+                if beat >= tidy_at:
+                    tidy_at = beat + _TIDY_BEATS * max(await Tables(broker).forget_gone(now), 1)
                 if self._sessions:
                     await Tables(broker).hold(dict.fromkeys(self._sessions, now + self._lease))
                 self.metrics.waiting_sessions = await Tables(broker).count_waiting(now)
@@ -348,14 +350,25 @@ class FleetWorker:
                 self._placing.learn(name, wanted)
             else:
                 self._leave_alone(name, wanted.version)
-        others = [node for node in await read_nodes(broker) if node.id != self.name] if waiting else []
+        others = await self._others(broker, now, count=CANDIDATES + len(waiting)) if waiting else {}
         homes = {}
         for workspace in self._placing.workspaces():
             home = await read_home(broker, workspace)
             if home is not None:
                 homes[workspace] = home
-        self._pass_over(len(self._placing.unknown(waiting)) + self._placing.count_out_of_reach([*others, self._node(now)]))
-        return self._placing.place(self._node(now), others, now=now, homes=homes)
+                if home not in others and home != self.name and (node := await read_node(broker, home)) is not None:
+                    others[home] = node
+        self._pass_over(len(self._placing.unknown(waiting)) + self._placing.count_out_of_reach([*others.values(), self._node(now)]))
+        return self._placing.place(self._node(now), others.values(), now=now, homes=homes)
+
+    async def _others(self, broker: Broker, now: float, *, count: int) -> dict[str, Node]:
+        """Return the best workers for the sessions that wait, without this one, and take those that are gone out of their order."""
+        others: dict[str, Node] = {}
+        for labels in self._placing.label_sets(self._labels):
+            found = await find_nodes(broker, labels, now=now, count=count)
+            others |= {node.id: node for node in found.nodes if node.id != self.name}
+            await Tables(broker).leave_out(found.gone)
+        return others
 
     async def _wanted(self, broker: Broker, session: str) -> Wanted | None:
         """Return what a session wants; None for what no client has written."""
@@ -487,7 +500,8 @@ class FleetWorker:
         with anyio.CancelScope(shield=True), contextlib.suppress(BrokerCut, ClaudeTransportError):
             now = await broker_time(broker)
             await self._tell_load(broker, now)  # or others would leave the session to this worker
-            ranked = rank_nodes([node for node in await read_nodes(broker) if node.id != self.name], wanted, now=now)
+            found = await find_nodes(broker, wanted.labels, now=now)
+            ranked = rank_nodes([node for node in found.nodes if node.id != self.name], wanted, now=now)
             if ranked:
                 await wake_node(broker, ranked[0].id, about=(session,))
 

@@ -23,7 +23,7 @@ from virtual_time import jumping
 from claude_transport import errors
 from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
 from claude_transport.fleet.broker import Broker, BrokerAddress, BrokerCut
-from claude_transport.fleet.stream import broker_time
+from claude_transport.fleet.roster import broker_time
 from claude_transport.redis.address import RedisAddress
 from claude_transport.redis.client import make_client
 

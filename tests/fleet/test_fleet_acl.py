@@ -19,8 +19,8 @@ from programs import ECHO, numbered, read, serving
 from claude_transport import errors
 from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
 from claude_transport.fleet.broker import Broker, BrokerAddress
+from claude_transport.fleet.roster import wake_node
 from claude_transport.fleet.scripts import CREATE, FleetKeys
-from claude_transport.fleet.stream import wake_node
 from claude_transport.observing import observe
 
 USERS = (Path(__file__).parents[2] / "docs" / "examples" / "fleet_users.acl").read_text("utf-8")

@@ -21,8 +21,8 @@ from claude_transport import errors
 from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
 from claude_transport.fleet.broker import Broker
 from claude_transport.fleet.placement import Node, Wanted
+from claude_transport.fleet.roster import broker_time, wake_node
 from claude_transport.fleet.scripts import CLAIM, CREATE
-from claude_transport.fleet.stream import broker_time, wake_node
 from claude_transport.fleet.tables import Tables
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.transports.subprocess import SubprocessTransport
@@ -87,7 +87,7 @@ async def put(connection: Broker, session: str, *, version: int = 1, score: floa
 async def enter(connection: Broker, **fields: Any) -> None:
     """Put a worker into the table."""
     node = Node(seen=await broker_time(connection), **fields)
-    await connection.command("hset", connection.keys.nodes, {node.id: msgspec.json.encode(node)})
+    await Tables(connection).tell(node)
 
 
 async def the_session(connection: Broker) -> str:

@@ -16,8 +16,9 @@ from claude_transport.fleet import FleetTransport
 from claude_transport.fleet.broker import Broker, BrokerAddress, BrokerCut
 from claude_transport.fleet.messages import Append, Appended, Call, Entry, Fenced, Kind, Renew, Renewed, Reply, Synced, Take, Taken
 from claude_transport.fleet.placement import Node, Wanted
+from claude_transport.fleet.roster import wake_node
 from claude_transport.fleet.scripts import ATTACH, CREATE
-from claude_transport.fleet.stream import FleetConnectable, FleetStream, SessionRequest, wake_node
+from claude_transport.fleet.stream import FleetConnectable, FleetStream, SessionRequest
 
 URL = "redis://127.0.0.1:1/0"
 
@@ -52,8 +53,12 @@ class Answering(Broker):
         if name in self.failures:
             raise self.failures[name]
         match name:
-            case "hgetall":
-                return {node.id: msgspec.json.encode(node) for node in self.nodes}
+            case "zrange":
+                return [node.id.encode() for node in self.nodes][args[1] : args[2] + 1]
+            case "hmget":
+                return [msgspec.json.encode(node) for node in self.nodes if node.id.encode() in args[1]]
+            case "hget" if args[0] == self.keys.nodes:
+                return next((msgspec.json.encode(node) for node in self.nodes if node.id == args[1]), None)
             case "zadd" if self.mends:
                 self.mends -= 1
                 raise errors.ProtocolError("another type", code="fleet.malformed")
@@ -145,7 +150,7 @@ async def test_a_worker_that_cannot_be_woken_is_no_error(broker: Answering, fail
 
 
 async def test_a_table_that_the_broker_refuses_to_read_is_told(broker: Answering) -> None:
-    broker.failures["hgetall"] = errors.ProtocolError("refused", code="fleet.refused")
+    broker.failures["zrange"] = errors.ProtocolError("refused", code="fleet.refused")
     with pytest.raises(errors.CLIConnectionError) as caught:
         await connect()
     assert (caught.value.code, str(caught.value)) == ("fleet.refused", f"{BrokerAddress(URL)}: refused")

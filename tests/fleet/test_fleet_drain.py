@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio
-import msgspec
 import pytest
 from broker_server import BrokerServer
 from polling import a_moment
@@ -15,7 +14,8 @@ from programs import ECHO, numbered, read, serving
 from claude_transport.fleet import FleetRegistry, FleetTransport, FleetWorker
 from claude_transport.fleet.broker import Broker, BrokerAddress
 from claude_transport.fleet.placement import Node
-from claude_transport.fleet.stream import broker_time
+from claude_transport.fleet.roster import broker_time
+from claude_transport.fleet.tables import Tables
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.transports.subprocess import SubprocessTransport
 
@@ -153,7 +153,7 @@ async def told_to_next(broker: BrokerServer) -> AsyncIterator[tuple[Broker, list
 async def enter_next(connection: Broker) -> None:
     """Put the worker `next` into the table."""
     node = Node(id="next", capacity=9, seen=await broker_time(connection))
-    await connection.command("hset", connection.keys.nodes, {"next": msgspec.json.encode(node)})
+    await Tables(connection).tell(node)
 
 
 @pytest.mark.parametrize("drains", [True, False], ids=["drains", "is cancelled"])

@@ -28,7 +28,7 @@ from relay import Cut, relay_to
 
 from claude_transport.fleet import FleetTransport, FleetWorker
 from claude_transport.fleet.broker import Broker, BrokerAddress, BrokerCut
-from claude_transport.fleet.stream import wake_node
+from claude_transport.fleet.roster import wake_node
 
 CUTS = 14
 """Connections that are cut, of both ends together."""

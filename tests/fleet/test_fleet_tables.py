@@ -17,8 +17,8 @@ from claude_transport import errors
 from claude_transport.fleet import FleetTransport, FleetWorker
 from claude_transport.fleet.broker import Broker, BrokerAddress, BrokerCut
 from claude_transport.fleet.placement import Node
+from claude_transport.fleet.roster import broker_time
 from claude_transport.fleet.scripts import FleetKeys, SharedKeys
-from claude_transport.fleet.stream import broker_time
 from claude_transport.fleet.tables import MOST_HOMES, Tables, count_waiting
 
 
@@ -44,7 +44,7 @@ class Stubborn(Broker):
     """A broker in which a table has the wrong type again as soon as it is mended."""
 
     async def command(self, name: str, *args: Any) -> Any:
-        if name == "hset":
+        if name == "zadd":
             raise errors.ProtocolError("another type", code="fleet.malformed")
         return await super().command(name, *args)
 
@@ -54,8 +54,8 @@ async def test_a_table_that_cannot_be_mended_is_a_broker_that_takes_no_calls(
 ) -> None:
     connection = Stubborn(BrokerAddress(broker.url))
     await connection.start(timeout=10)
-    with pytest.raises(BrokerCut, match=r"nodes has changed its type again"):
-        await Tables(connection).tell(Node(id="alive", seen=1.0))
+    with pytest.raises(BrokerCut, match=r"sessions has changed its type again"):
+        await Tables(connection).hold({"session": 1.0})
     await connection.aclose()
     assert [record.levelname for record in caplog.records if "is deleted" in record.getMessage()] == ["WARNING"]
 
@@ -73,7 +73,7 @@ class Refusing(Broker):
 
 async def test_a_table_that_may_not_be_written_is_left_as_it_is() -> None:
     with pytest.raises(errors.ProtocolError, match="it is refused"):
-        await Tables(Refusing(BrokerAddress("redis://127.0.0.1:1/0"))).tell(Node(id="alive", seen=1.0))
+        await Tables(Refusing(BrokerAddress("redis://127.0.0.1:1/0"))).hold({"session": 1.0})
 
 
 async def test_a_session_that_is_given_back_wakes_the_worker_that_is_best_for_it(broker: BrokerServer) -> None:
@@ -97,14 +97,14 @@ async def test_a_session_that_is_given_back_wakes_the_worker_that_is_best_for_it
                 transport = FleetTransport(broker.url, close_timeout=0.1)
                 await transport.connect()
                 node = Node(id="next", capacity=9, seen=await broker_time(connection))
-                await connection.command("hset", keys.nodes, {"next": msgspec.json.encode(node)})
+                await Tables(connection).tell(node)
                 if drains:
                     await worker.drain()
             with anyio.fail_after(10):
                 await told.wait()
             assert heard == [transport.session]
             heard.clear()
-            await connection.command("hdel", keys.nodes, ["next"])
+            await Tables(connection).say_goodbye(node)
             await transport.close()
         tasks.cancel_scope.cancel()
     await connection.aclose()

@@ -21,8 +21,8 @@ import claude_transport as ct
 from claude_transport import errors
 from claude_transport.fleet import FleetTransport, FleetWorker
 from claude_transport.fleet.broker import Broker, BrokerAddress
+from claude_transport.fleet.roster import wake_node
 from claude_transport.fleet.scripts import CREATE
-from claude_transport.fleet.stream import wake_node
 from claude_transport.gateway import GatewayLimits
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.sessions import InMemorySessionStore

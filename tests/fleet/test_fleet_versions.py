@@ -27,7 +27,7 @@ from claude_transport.fleet.answers import decode_wanted
 from claude_transport.fleet.broker import Broker, BrokerAddress
 from claude_transport.fleet.messages import FLEET_VERSION
 from claude_transport.fleet.placement import Node, Wanted, agree_version
-from claude_transport.fleet.stream import wake_node
+from claude_transport.fleet.roster import wake_node
 from claude_transport.observing import observe
 
 WORKER = """
