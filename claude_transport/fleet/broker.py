@@ -509,20 +509,28 @@ class Broker:
         return next(filter(self._can_call, keys), keys[0])
 
     async def at_each_part(self, call: Callable[[SharedKeys], Awaitable[_Answer]]) -> list[_Answer]:
-        """Make a call for each part of what all sessions share, and return the answers.
+        """Make a call for each part of what all sessions share, all at once, and return the answers in the order of the parts.
 
         A part whose server is lost keeps no other one from being asked. Raises as `script()` does, when no part has answered.
         """
-        answers: list[_Answer] = []
-        lost: BrokerCut | None = None
-        for part in self.keys.parts:
+        if len(self.keys.parts) == 1:
+            return [await call(self.keys)]
+        answers: dict[SharedKeys, _Answer] = {}
+        failures: list[Exception] = []
+
+        async def ask(part: SharedKeys) -> None:
             try:
-                answers.append(await call(part))
-            except BrokerCut as exc:
-                lost = exc
-        if lost is not None and not answers:
-            raise lost
-        return answers
+                answers[part] = await call(part)
+            except Exception as exc:  # noqa: BLE001 - a task group would wrap it; it is raised below
+                failures.append(exc)
+
+        async with anyio.create_task_group() as tasks:
+            for part in self.keys.parts:
+                tasks.start_soon(ask, part)
+        for failure in failures:
+            if not (answers and isinstance(failure, BrokerCut)):
+                raise failure
+        return [answers[part] for part in self.keys.parts if part in answers]
 
     # Channels.
 
