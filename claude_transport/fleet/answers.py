@@ -232,6 +232,13 @@ def decode_node(data: bytes) -> Node | None:
     return found
 
 
+def looked_of(answer: Any) -> tuple[float, int, int, int, list[Any]]:
+    """Return what the script `LOOK` gives: seconds of the broker's clock, three counts, and rows."""
+    with _reading("a look at the queue"):
+        _, now, moved, junk, waiting, rows = answer
+        return count_of(now) / 1000, count_of(moved), count_of(junk), count_of(waiting), list(rows)
+
+
 def nodes_of(rows: Any) -> list[Node]:
     """Return the workers of the table, without rows that no worker has written."""
     with _reading("the table of workers"):

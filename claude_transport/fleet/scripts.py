@@ -264,12 +264,22 @@ return {'OK'}
 """
 )
 
-ADMIT: Final = """
--- KEYS: queue, sessions. ARGV: sessions that clients have begun. Lets them wait for a worker.
-for _, session in ipairs(ARGV) do
-    if redis.call('ZREM', KEYS[1], session) == 1 then redis.call('ZADD', KEYS[2], 'NX', 0, session) end
+LOOK: Final = """
+-- KEYS: queue, sessions. ARGV: how many names are moved at most, how many that wait are returned at most, seconds, (session)*.
+-- Holds these sessions for that many seconds, and lets the sessions wait for a worker that clients have begun. Returns the time in
+-- milliseconds, how many names were moved, how many of them no session has, how many sessions wait, and the first of them
+local time = redis.call('TIME')
+local now = time[1] + time[2] / 1000000
+for index = 4, #ARGV do redis.call('ZADD', KEYS[2], string.format('%.6f', now + ARGV[3]), ARGV[index]) end
+local rows, junk = redis.call('ZRANGE', KEYS[1], 0, ARGV[1] - 1), 0
+for _, row in ipairs(rows) do
+    redis.call('ZREM', KEYS[1], row)
+    if #row <= 128 and string.match(row, '^[%w_.:-]+$') then redis.call('ZADD', KEYS[2], 'NX', 0, row) else junk = junk + 1 end
 end
-return {'OK'}
+local upto = string.format('%.6f', now)
+local waiting = redis.call('ZCOUNT', KEYS[2], '-inf', upto)
+local names = redis.call('ZRANGE', KEYS[2], '-inf', upto, 'BYSCORE', 'LIMIT', 0, ARGV[2])
+return {'OK', string.format('%.0f', now * 1000), #rows, junk, waiting, names}
 """
 
 TELL: Final = """

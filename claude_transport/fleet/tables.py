@@ -14,10 +14,10 @@ from typing import Any, Final
 import msgspec
 
 from claude_transport.errors import ProtocolError
-from claude_transport.fleet.answers import MALFORMED, bytes_of, count_of, decode_node, session_name
+from claude_transport.fleet.answers import MALFORMED, bytes_of, count_of, decode_node, looked_of, session_name
 from claude_transport.fleet.broker import Broker, BrokerCut
 from claude_transport.fleet.placement import MAX_WORKSPACE_BYTES, Node
-from claude_transport.fleet.scripts import ADMIT, MEND, TELL, FleetKeys, SharedKeys
+from claude_transport.fleet.scripts import LOOK, MEND, TELL, FleetKeys, SharedKeys
 from claude_transport.loggers import logger_for
 
 logger: logging.Logger = logger_for(__name__)
@@ -59,6 +59,15 @@ async def _count_waiting_in(part: SharedKeys, ask: Callable[..., Awaitable[Any]]
             return waiting + queued
         queued = left
     return count_of(await ask("zcount", part.sessions, "-inf", now)) + queued
+
+
+class Looked(msgspec.Struct, frozen=True, kw_only=True):
+    """What a look at the queue has found: the time, the first sessions that wait, how many wait, and whether to look again at once."""
+
+    now: float
+    names: Sequence[str] = ()
+    waiting: int = 0
+    may_be_more: bool = False
 
 
 class Tables:
@@ -167,38 +176,30 @@ class Tables:
         for some in (fields[start : start + _DELETED] for start in range(0, len(fields), _DELETED)):
             await self._ask("hdel", key, some)
 
-    async def count_waiting(self, now: float) -> int:
-        """Return how many sessions wait for a worker."""
-        return await count_waiting(self._ask, self._keys, now)
+    async def look(self, *, count: int, hold: Iterable[str] = (), seconds: float = 0.0) -> Looked:
+        """Let the sessions wait that clients have begun, and return the first ones whose lease is over, up to `count` of each part.
 
-    async def admit(self) -> bool:
-        """Let the sessions wait that clients have begun. Returns whether there may be more of them."""
-        return any(await self._broker.at_each_part(self._admit))
+        The sessions `hold` wait for nobody for `seconds` seconds.
+        """
+        held: dict[SharedKeys, list[str]] = {}
+        for session in hold:
+            held.setdefault(self._keys.part_of(session), []).append(session)
+        found = await self._broker.at_each_part(lambda part: self._look_in(part, count=count, hold=held.get(part, ()), seconds=seconds))
+        return Looked(
+            now=max(each.now for each in found),
+            names=[name for each in found for name in each.names],
+            waiting=sum(each.waiting for each in found),
+            may_be_more=any(each.may_be_more for each in found),
+        )
 
-    async def _admit(self, part: SharedKeys) -> bool:
-        rows = [bytes_of(row) for row in await self._ask("zrange", part.queue, 0, _ADMITTED - 1)]
-        junk = [row for row in rows if session_name(row) is None]
-        if junk:
-            self._warn_of(len(junk))
-            await self._ask("zrem", part.queue, junk)
-        if len(rows) > len(junk):
-            await self._ask("zcard", part.sessions)  # it is mended here
-            names = [row for row in rows if session_name(row) is not None]
-            await self._broker.script(ADMIT, [part.queue, part.sessions], names)
-        return len(rows) == _ADMITTED
-
-    async def waiting(self, now: float, *, count: int) -> tuple[list[str], bool]:
-        """Return the first sessions whose lease is over, up to `count` of each part, and whether more may be behind what was taken out."""
-        found = await self._broker.at_each_part(partial(self._waiting_in, now=now, count=count))
-        return [name for names, _ in found for name in names], any(has_junk for _, has_junk in found)
-
-    async def _waiting_in(self, part: SharedKeys, *, now: float, count: int) -> tuple[list[str], bool]:
-        rows = await self._ask("zrange", part.sessions, "-inf", now, "BYSCORE", "LIMIT", 0, count)
+    async def _look_in(self, part: SharedKeys, *, count: int, hold: Sequence[str], seconds: float) -> Looked:
+        keys = [part.queue, part.sessions]
+        answer = await self._mended(keys, partial(self._broker.script, LOOK, keys, [_ADMITTED, count, seconds, *hold]))
+        now, moved, junk, waiting, rows = looked_of(answer)
         names = [name for row in rows if (name := session_name(row)) is not None]
         if len(names) < len(rows):
-            self._warn_of(len(rows) - len(names))
             await self._ask("zrem", part.sessions, [bytes_of(row) for row in rows if session_name(row) is None])
-        return names, len(names) < len(rows)
-
-    def _warn_of(self, count: int) -> None:
-        logger.warning("the queue had %d names that no session has: they are taken out", count)
+        junk += len(rows) - len(names)
+        if junk:
+            logger.warning("the queue had %d names that no session has: they are taken out", junk)
+        return Looked(now=now, names=names, waiting=waiting, may_be_more=moved == _ADMITTED or len(names) < len(rows))

@@ -167,6 +167,7 @@ class FleetWorker:
         self._starting: dict[str, anyio.CancelScope] = {}
         self._placing = Placing()
         self._told_load = self._out_of_reach = 0
+        self._holds = False  # whether the next look tells that this worker keeps its sessions
         self._strange_versions: set[int] = set()
         self._draining = False
         self._page_server = None if metrics_port is None else self._pages_at(metrics_host, metrics_port, hosts)
@@ -281,13 +282,11 @@ class FleetWorker:
                 await self._tell_load(broker, now)
                 if beat >= tidy_at:
                     tidy_at = beat + _TIDY_BEATS * max(await Tables(broker).forget_gone(now), 1)
-                if self._sessions:
-                    await Tables(broker).hold(dict.fromkeys(self._sessions, now + self._lease))
-                self.metrics.waiting_sessions = await Tables(broker).count_waiting(now)
                 self.started.set()
             except BrokerCut:
                 pass  # the next heartbeat tries again
             self._placing.ask()
+            self._holds = True
             self._look.set()
             await anyio.sleep(_BEAT)
 
@@ -313,8 +312,6 @@ class FleetWorker:
         while True:
             await self._look.wait()
             self._look = anyio.Event()
-            if self._draining:
-                continue
             try:
                 await self._look_once(self._broker, tasks)
             except BrokerCut:
@@ -324,13 +321,19 @@ class FleetWorker:
             await anyio.sleep(_LOOK_PAUSE)
 
     async def _look_once(self, broker: Broker, tasks: Any) -> None:
-        """Claim the waiting sessions that are for this worker, and wake the workers that the others are for."""
-        now, tables = await broker_time(broker), Tables(broker)
-        more = await tables.admit()
-        names, more_behind = await tables.waiting(now, count=_LOOKED_AT + self._out_of_reach)
-        if more or more_behind:
+        """Claim the waiting sessions that are for this worker, and wake the workers that the others are for.
+
+        After a heartbeat also tell that the sessions of this worker do not wait.
+        """
+        hold, self._holds = list(self._sessions) if self._holds else [], False
+        count = 0 if self._draining else _LOOKED_AT + self._out_of_reach
+        looked = await Tables(broker).look(count=count, hold=hold, seconds=self._lease)
+        now, self.metrics.waiting_sessions = looked.now, looked.waiting
+        if self._draining:
+            return
+        if looked.may_be_more:
             self._look.set()
-        waiting = [name for name in names if name not in self._sessions and name not in self._claiming]
+        waiting = [name for name in looked.names if name not in self._sessions and name not in self._claiming]
         placed = await self._place(broker, waiting, now)
         for session, wanted in placed.claims:
             self._claiming.add(session)

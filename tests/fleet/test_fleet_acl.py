@@ -150,7 +150,10 @@ async def test_each_role_needs_exactly_the_commands_that_the_page_gives_it(guard
 OF_ANY, OF_BOB = FleetKeys("claude-fleet").incoming("0123456789abcdef"), FleetKeys("claude-fleet").incoming("bob.1")
 
 REFUSED: list[tuple[str, str, list[Any]]] = [
-    *(("client", "hset", [f"{{claude-fleet}}:{table}", {"evil": "{}"}]) for table in ("nodes", "homes", "queue", "sessions")),
+    *(
+        ("client", "hset", [f"{{claude-fleet}}:{table}", {"evil": "{}"}])
+        for table in ("nodes", "homes", "queue", "sessions", "loads", "loads:gpu")
+    ),
     *(("client", "delete", [[f"{{claude-fleet}}:{table}"]]) for table in ("nodes", "homes", "queue", "sessions", "node:w")),
     *(("client", "zrange", [f"{{claude-fleet}}:{table}", 0, -1]) for table in ("queue", "sessions")),
     ("client", "zadd", ["{claude-fleet}:sessions", {"evil": 0}]),

@@ -235,3 +235,37 @@ async def test_all_parts_are_asked_at_once_and_what_one_refuses_is_told() -> Non
     refused = "#1"
     with pytest.raises(errors.ProtocolError, match="refused"):
         await connection.at_each_part(ask)
+
+
+async def test_a_look_at_the_queue_is_one_call_that_admits_counts_and_holds(broker: BrokerServer, caplog: pytest.LogCaptureFixture) -> None:
+    async with connected(broker) as connection:
+        keys, tables = connection.keys, Tables(connection)
+        await connection.command("zadd", keys.queue, {"a": 0, "b": 0, "c": 0, b"\xff": 0, b"x" * 129: 0})
+        await connection.command("zadd", keys.sessions, {"mine": 0})
+        looked = await tables.look(count=2, hold=["mine"], seconds=15)
+        assert (looked.names, looked.waiting, looked.may_be_more) == (["a", "b"], 3, False)
+        assert abs(looked.now - await broker_time(connection)) < 10
+        assert abs(float(await connection.command("zscore", keys.sessions, "mine")) - looked.now - 15) < 0.01
+        assert await connection.command("exists", [keys.queue]) == 0
+        assert "2 names that no session has" in caplog.text
+        assert (await tables.look(count=0)).names == []
+
+
+async def test_what_a_look_leaves_in_the_queue_is_worth_another_one(broker: BrokerServer) -> None:
+    async with connected(broker) as connection:
+        keys, tables = connection.keys, Tables(connection)
+        await connection.command("zadd", keys.queue, {f"s{number:03}": 0 for number in range(300)})
+        first, second = await tables.look(count=64), await tables.look(count=64)
+        assert (first.waiting, first.may_be_more, second.waiting, second.may_be_more) == (256, True, 300, False)
+        assert len(second.names) == 64
+
+
+async def test_each_part_holds_its_own_sessions(broker: BrokerServer) -> None:
+    async with connected(broker) as connection:
+        connection.keys.divide(4)
+        names = [f"s{number}" for number in range(12)]
+        for name in names:
+            await connection.command("zadd", connection.keys.part_of(name).sessions, {name: 0})
+        looked = await Tables(connection).look(count=9, hold=names[:5], seconds=15)
+        assert (sorted(looked.names), looked.waiting) == (sorted(names[5:]), 7)
+        assert len({connection.keys.part_of(name).sessions for name in names}) > 1
