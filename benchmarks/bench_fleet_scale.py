@@ -1,14 +1,15 @@
-"""Where a fleet stops scaling: sessions and workers in virtual time, without faults, against one broker that does one call at a time.
+"""Where a fleet stops scaling: sessions and workers in virtual time, without faults. Each process of the broker does one call at a time.
 
     python benchmarks/bench_fleet_scale.py                           the table, in about a minute
+    python benchmarks/bench_fleet_scale.py --sessions 100000 --capacity 60 --shards 1 6 24       a broker, and two clusters
     python benchmarks/bench_fleet_scale.py --sessions 1000 4000      other sizes
     python benchmarks/bench_fleet_scale.py --think 2                 a turn every two seconds, instead of every 30
     python benchmarks/bench_fleet_scale.py --placing                 what it costs to look at the queue, by the number of workers
     python benchmarks/bench_fleet_scale.py --burst 200               sessions that all begin within a second
 
 Every client and every worker runs the real machines. The broker is the model of the tests, whose one thread needs `--call-us` microseconds
-for a call. Waiting is in virtual time, so it does not depend on this machine. Processor time does: it is that of the machines and of the
-model together.
+for a call. It counts every call that a real worker or client makes, but none for output that the broker tells without being asked.
+Waiting is in virtual time, so it does not depend on this machine. Processor time does: it is that of the machines and of the model.
 """
 
 from __future__ import annotations
@@ -32,9 +33,7 @@ from simulated_program import ClientDriver, Ledger, Program  # type: ignore[impo
 
 from claude_transport.fleet.answers import decode_node
 from claude_transport.fleet.placement import Node, Wanted, rank_nodes
-
-CAPACITY = 25
-"""Sessions of one worker."""
+from claude_transport.fleet.roster import CANDIDATES
 
 
 class Steady(Program):  # type: ignore[misc]
@@ -55,12 +54,12 @@ class Steady(Program):  # type: ignore[misc]
 
 
 class Fleet:
-    """Sessions on workers that are `CAPACITY` sessions each, and a fifth more of them."""
+    """Sessions on workers that take `capacity` sessions each, and a fifth more of them than are needed."""
 
-    def __init__(self, sessions: int, *, call_us: float, think: float, burst: bool = False) -> None:
+    def __init__(self, sessions: int, *, call_us: float, think: float, capacity: int, shards: int = 1, burst: bool = False) -> None:
         self.world = World(sessions)
         self.counts: Counter[str] = Counter()
-        self.server = Server(self.world, journal=False, call_seconds=call_us / 1e6)
+        self.server = Server(self.world, journal=False, call_seconds=call_us / 1e6, shards=shards, counts_all=True)
         self.ledgers: dict[str, Ledger] = {}
         self.sessions = sessions
         numbers = count(1)
@@ -68,12 +67,12 @@ class Fleet:
             Worker(
                 machine := Machine(self.world, f"w{number}"),
                 Connection(machine, self.server),
-                capacity=CAPACITY,
+                capacity=capacity,
                 ledger_of=lambda name: (self.ledgers[name], self.ledgers[name].manner),
                 numbers=lambda: next(numbers),
                 wakes_others=True,
             )
-            for number in range(max(2, sessions * 6 // (5 * CAPACITY)))
+            for number in range(max(2, sessions * 6 // (5 * capacity)))
         ]
         Steady.think = think
         for number in range(sessions):
@@ -98,56 +97,69 @@ class Fleet:
         return sum(len(worker.hosted) for worker in self.workers)
 
 
-def measure(sessions: int, *, call_us: float, think: float, seconds: float) -> dict[str, Any]:
+def measure(sessions: int, *, call_us: float, think: float, seconds: float, capacity: int, shards: int) -> dict[str, Any]:
     """Let a fleet begin, then watch it for some virtual seconds."""
-    fleet = Fleet(sessions, call_us=call_us, think=think)
+    fleet = Fleet(sessions, call_us=call_us, think=think, capacity=capacity, shards=shards)
     fleet.pass_time(20)
-    server, turns = fleet.server, fleet.counts["turns"]
-    server.calls, server.busy_seconds, server.latencies = 0, 0.0, []
+    processes, turns = fleet.server.shards, fleet.counts["turns"]
+    for shard in processes:
+        shard.reset()
+        shard.latencies = []
     before = time.process_time()
     fleet.pass_time(seconds)
     spent = time.process_time() - before
-    waits = statistics.quantiles(server.latencies, n=100) if len(server.latencies) > 1 else [0.0] * 99
+    latencies = [each for shard in processes for each in shard.latencies or ()]
+    waits = statistics.quantiles(latencies, n=100) if len(latencies) > 1 else [0.0] * 99
+    calls = sum(shard.calls for shard in processes)
     return {
+        "shards": shards,
         "sessions": sessions,
         "workers": len(fleet.workers),
         "running": fleet.running,
         "turns_s": (fleet.counts["turns"] - turns) / seconds,
-        "calls_s": server.calls / seconds,
-        "calls_per_session": server.calls / seconds / sessions,
-        "busy": server.busy_seconds / seconds,
+        "calls_s": calls / seconds,
+        "calls_per_session": calls / seconds / sessions,
+        "mb_s": sum(shard.bytes for shard in processes) / seconds / 1e6,
+        "busiest": max(shard.busy_seconds for shard in processes) / seconds,
         "p50_ms": waits[49] * 1000,
         "p99_ms": waits[98] * 1000,
+        "queue_p99": waits[98] / call_us * 1e6,
         "cpu_us": spent / seconds / sessions * 1e6,
     }
 
 
 def show_fleets(options: argparse.Namespace) -> None:
     print(f"a call takes {options.call_us:g} us of the broker; a turn every {options.think:g} s in each session")
-    print("sessions  workers  running  turns/s  calls/s  per session  broker busy  wait p50  wait p99 ms  cpu us per session and second")
+    print("shards  sessions  workers  running  turns/s  calls/s  per session   MB/s  busiest  wait p50  p99 ms  calls before, p99   cpu us")
     for sessions in options.sessions:
-        row = measure(sessions, call_us=options.call_us, think=options.think, seconds=options.seconds)
-        print(
-            f"{row['sessions']:8} {row['workers']:8} {row['running']:8} {row['turns_s']:8.0f} {row['calls_s']:8.0f} "
-            f"{row['calls_per_session']:12.2f} {row['busy']:12.0%} {row['p50_ms']:9.2f} {row['p99_ms']:12.2f} {row['cpu_us']:10.0f}",
-            flush=True,
-        )
+        for shards in options.shards:
+            size = {"capacity": options.capacity, "shards": shards}
+            row = measure(sessions, call_us=options.call_us, think=options.think, seconds=options.seconds, **size)
+            print(
+                f"{shards:6} {row['sessions']:9} {row['workers']:8} {row['running']:8} {row['turns_s']:8.0f} {row['calls_s']:8.0f} "
+                f"{row['calls_per_session']:12.2f} {row['mb_s']:6.1f} {row['busiest']:8.0%} {row['p50_ms']:9.2f} {row['p99_ms']:7.2f} "
+                f"{row['queue_p99']:18.1f} {row['cpu_us']:8.0f}",
+                flush=True,
+            )
 
 
 def show_burst(options: argparse.Namespace) -> None:
-    fleet = Fleet(options.burst, call_us=options.call_us, think=options.think, burst=True)
+    shards = options.shards[0]
+    fleet = Fleet(options.burst, call_us=options.call_us, think=options.think, capacity=options.capacity, shards=shards, burst=True)
+    processes = fleet.server.shards
     print(f"{options.burst} sessions begin within a second on {len(fleet.workers)} workers\nafter s  running  calls/s  broker busy")
     fleet.pass_time(5)
     for _ in range(6):
-        fleet.server.calls, fleet.server.busy_seconds = 0, 0.0
+        for shard in processes:
+            shard.reset()
         fleet.pass_time(2)
-        calls, busy = fleet.server.calls / 2, fleet.server.busy_seconds / 2
+        calls, busy = sum(shard.calls for shard in processes) / 2, max(shard.busy_seconds for shard in processes) / 2
         print(f"{fleet.world.now - 5:7.0f} {fleet.running:8} {calls:8.0f} {busy:12.0%}", flush=True)
 
 
 def show_placing() -> None:
-    print("workers  one look at the queue: decode us  rank us (for each waiting session)")
-    for workers in (10, 100, 300, 1000):
+    print("workers that are read  decode us  rank us (for each waiting session)")
+    for workers in (10, 32, CANDIDATES + 64):
         nodes = [Node(id=f"worker-{each:04}", capacity=25, load=each % 25, labels=("linux",), seen=1.0) for each in range(workers)]
         records = [msgspec.json.encode(node) for node in nodes]
         rounds = max(3, 3000 // workers)
@@ -159,7 +171,7 @@ def show_placing() -> None:
         for _ in range(rounds):
             rank_nodes(nodes, Wanted(labels=("linux",)), now=2.0)
         ranked = time.process_time()
-        print(f"{workers:7} {(decoded - began) / rounds * 1e6:34.0f} {(ranked - decoded) / rounds * 1e6:9.0f}")
+        print(f"{workers:21} {(decoded - began) / rounds * 1e6:10.0f} {(ranked - decoded) / rounds * 1e6:9.0f}")
 
 
 def main() -> None:
@@ -168,6 +180,8 @@ def main() -> None:
     parser.add_argument("--think", type=float, default=30.0)
     parser.add_argument("--call-us", type=float, default=25.0)
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--capacity", type=int, default=25, help="sessions of one worker")
+    parser.add_argument("--shards", type=int, nargs="+", default=[1], help="primaries of the broker; more than one is a cluster")
     parser.add_argument("--placing", action="store_true")
     parser.add_argument("--burst", type=int)
     options = parser.parse_args()

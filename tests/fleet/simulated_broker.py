@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from bisect import bisect_right
-from collections import deque
-from collections.abc import Callable, Mapping
+from bisect import bisect_left, bisect_right, insort
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from operator import attrgetter
 from typing import Any, NamedTuple
+
+import msgspec
 
 from claude_transport.fleet.messages import (
     Append,
@@ -31,6 +33,9 @@ from claude_transport.fleet.messages import (
     Take,
     Taken,
 )
+from claude_transport.fleet.placement import Node
+from claude_transport.fleet.roster import find_nodes
+from claude_transport.fleet.scripts import FleetKeys, SharedKeys
 
 JOURNAL_SECONDS = 2.5
 """Seconds that can be lost."""
@@ -80,6 +85,8 @@ class SimulatedBroker:
         self.waiting: dict[str, float] = {}
         self.nodes: dict[str, bytes] = {}
         self.homes: dict[str, str] = {}
+        self.orders: dict[str, list[tuple[float, str]]] = defaultdict(list)  # by label, or "" for all workers
+        self._shares: dict[tuple[str, str], float] = {}
         self._journal: deque[Change] | None = deque() if journal else None
 
     # Losing.
@@ -113,7 +120,7 @@ class SimulatedBroker:
 
     def forget(self) -> None:
         """Lose everything, as a broker without a file does."""
-        for table in (self.sessions, self.waiting, self.nodes, self.homes):
+        for table in (self.sessions, self.waiting, self.nodes, self.homes, self.orders, self._shares):
             table.clear()
         if self._journal is not None:
             self._journal.clear()
@@ -336,6 +343,44 @@ class SimulatedBroker:
         old = table.get(key)
         _put(table, key, value)
         self._note("", "table", "", lambda: _put(table, key, old))
+
+    def tell(self, node: Node) -> None:
+        """Write down what a worker has, and its place in each order."""
+        self.set_in(self.nodes, node.id, msgspec.json.encode(node))
+        for label in ("", *node.labels):
+            order, before = self.orders[label], self._shares.pop((label, node.id), None)
+            if before is not None:
+                del order[bisect_left(order, (before, node.id))]
+            if not node.draining:
+                self._shares[label, node.id] = node.share
+                insort(order, (node.share, node.id))
+
+    def find_nodes(self, labels: Collection[str], *, count: int) -> list[Node]:
+        """Look for workers as the real ends do."""
+        search = find_nodes(_RosterTables(self), labels, now=self.now / 1000, count=count)  # type: ignore[arg-type]
+        try:
+            search.send(None)  # it never waits
+        except StopIteration as found:
+            return list(found.value.nodes)
+        raise AssertionError("the model has made a search wait")
+
+
+class _RosterTables:
+    """The tables of workers, as `find_nodes()` asks a broker for them."""
+
+    def __init__(self, data: SimulatedBroker) -> None:
+        self.keys = FleetKeys("claude-fleet")
+        self._data = data
+
+    async def command(self, name: str, key: str, *args: Any) -> list[Any]:
+        if name == "hmget":
+            return [self._data.nodes.get(each.decode()) for each in args[0]]
+        first, last = args
+        label = key.removeprefix(self.keys.loads).removeprefix(":")
+        return [worker.encode() for _, worker in self._data.orders.get(label, [])[first : last + 1]]
+
+    async def at_each_part(self, call: Callable[[SharedKeys], Awaitable[Any]]) -> list[Any]:
+        return [await call(self.keys)]
 
 
 def _compared(fields: dict[str, Any], other: str, call: Sync) -> tuple[str, int, bool]:

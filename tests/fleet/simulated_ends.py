@@ -9,13 +9,15 @@ from typing import Any, Protocol
 
 import msgspec
 from simulated_broker import SimulatedBroker
-from simulated_machines import Connection, Machine, World
+from simulated_machines import Connection, Machine, Server, World
 
 from claude_transport.errors import ClaudeTransportError, ReplayGap
 from claude_transport.fleet.answers import decode_node
 from claude_transport.fleet.ends import LEASE_SECONDS, Claimed, FleetEnd, WorkerEnd
-from claude_transport.fleet.messages import Append, Call, Entry, Kind, Owner, Reply, SessionEnd, Side, StreamArrival, Synced, Take
+from claude_transport.fleet.messages import Append, Call, Entry, Kind, Owner, Reply, SessionEnd, Side, StreamArrival, Sync, Synced, Take
 from claude_transport.fleet.placement import NODE_SECONDS, Node, Placing, Wanted
+from claude_transport.fleet.roster import CANDIDATES
+from claude_transport.fleet.scripts import PUSHED_BYTES
 
 CLIENT_LEASE = 60.0
 TAKEOVER_SECONDS = 60.0
@@ -38,6 +40,27 @@ class Line(msgspec.Struct, gc=False):
 
 encode_line = msgspec.json.Encoder().encode
 decode_line = msgspec.json.Decoder(Line).decode
+
+
+BYTES = {"small": 80, "tell": 280, "look": 200, "held": 25, "claim": 900, "record": 150, "wake": 120}
+"""Bytes of calls to the broker with their answers, nearly; a look has `held` more for each session that it holds, a search a `record` more
+for each worker that it reads."""
+
+
+def size_of(call: Call) -> int:
+    """Return the bytes of a call and its answer, and of what its reader is told, nearly."""
+    if not isinstance(call, Append):
+        return 260 if not isinstance(call, Sync) else 320
+    told = sum(len(data) + 30 for _, data in call.entries)
+    return 230 + told + (told + 70 if told <= PUSHED_BYTES else 70)
+
+
+def charge_search(server: Server, *, count: int) -> None:
+    """Count the calls of a search for workers."""
+    each = count if len(server.parts) == 1 else 2 * count // len(server.parts)
+    for part in server.parts:
+        server.charge(1, part, size=100 + 25 * each)
+        server.charge(1, part, size=100 + BYTES["record"] * each)
 
 
 class Watch(Protocol):
@@ -160,7 +183,7 @@ class Driver:
                 server.appended(session, call.side.value)
             return reply
 
-        self.connection.ask(work, done, cut)
+        self.connection.ask(work, done, cut, key=session, size=size_of(call) if server.counts_all else 0)
 
     # The usual work.
 
@@ -456,7 +479,7 @@ class Hosted(Driver):
                     self.watch.given_back(self, max(self._owed, self.claimed.in_taken), taken=broker.sessions[session].fields["wi"])
                 broker.set_in(broker.waiting, session, 0.0 if state == "live" else None)
 
-        self.connection.ask(work, lambda _: self.finish(state), lambda: self.finish(state))
+        self.connection.ask(work, lambda _: self.finish(state), lambda: self.finish(state), key=self.session)
 
 
 class Manner:
@@ -521,7 +544,6 @@ class Worker:
         self.labels = tuple(labels)
         self.hosted: dict[str, Hosted] = {}
         self.draining = False
-        self.decoded = 0
         self._wakes_others = wakes_others  # as the real worker does; it only costs time where faults are looked for
         self._claiming: set[str] = set()
         self._placing = Placing()
@@ -551,17 +573,20 @@ class Worker:
         return Node(id=self.machine.name, capacity=self.capacity, load=load, labels=self.labels, seen=now, draining=self.draining)
 
     def _beat(self) -> None:
-        broker, sessions = self.connection.server.data, list(self.hosted)
+        server, sessions = self.connection.server, list(self.hosted)
+        broker, part = server.data, server.part_of(self.machine.name)
 
         def work() -> None:
             now = broker.now / 1000
             self._tell_load(now)
             for session in sessions:
                 broker.set_in(broker.waiting, session, now + LEASE_SECONDS)
+            if server.counts_all:
+                server.charge(1, part, size=BYTES["small"] + BYTES["held"] * len(sessions))  # the time; the look holds them
 
         if self.connection.is_up:
             self._placing.ask()
-            self.connection.ask(work, lambda _: self.look(), _nothing)
+            self.connection.ask(work, lambda _: self.look(), _nothing, key=part, size=BYTES["tell"])
         self.machine.after(BEAT, self._beat)
 
     # Taking sessions.
@@ -570,7 +595,7 @@ class Worker:
         """Look for sessions that wait."""
         broker = self.connection.server.data
 
-        def work() -> tuple[float, list[bytes], dict[str, str]]:
+        def work() -> tuple[float, dict[str, Node], dict[str, str]]:
             now = broker.now / 1000
             names = [name for name, until in broker.waiting.items() if until <= now][:64]
             waiting = [name for name in names if name not in self.hosted and name not in self._claiming]
@@ -581,11 +606,11 @@ class Worker:
                     broker.set_in(broker.waiting, name, None)
                 else:
                     self._placing.learn(name, found.fields["q"])
-            self.connection.server.charge(2 + len(unknown) if waiting else 1)
+            self._charge(waiting, unknown)
             homes = {each: broker.homes[each] for each in self._placing.workspaces() if each in broker.homes}
-            return now, list(broker.nodes.values()) if waiting else [], homes
+            return now, self._others(broker, homes.values(), count=CANDIDATES + len(waiting)) if waiting else {}, homes
 
-        def done(found: tuple[float, list[bytes], dict[str, str]]) -> None:
+        def done(found: tuple[float, dict[str, Node], dict[str, str]]) -> None:
             self._looking = False
             self._place(*found)
             if self._look_again:
@@ -599,25 +624,49 @@ class Worker:
             self._look_again = True
         elif self.connection.is_up and not self.draining:
             self._looking = True
-            self.connection.ask(work, done, cut)
+            server = self.connection.server
+            self.connection.ask(work, done, cut, key=server.parts[0], size=BYTES["look"])
 
-    def _place(self, now: float, records: list[bytes], homes: dict[str, str]) -> None:
-        others = [node for data in records if (node := decode_node(data)) is not None and node.id != self.machine.name]
-        self.decoded += len(records)
-        placed = self._placing.place(self._node(now), others, now=now, homes=homes)
+    def _charge(self, waiting: Sequence[str], unknown: Sequence[str]) -> None:
+        """Count the calls of a look at the queue. Where all are counted, that is one for each part, and a search of each part."""
+        server = self.connection.server
+        if not server.counts_all:
+            server.charge(2 + len(unknown) if waiting else 1)
+            return
+        for part in server.parts[1:]:
+            server.charge(1, part, size=BYTES["look"])
+        for session in unknown:
+            server.charge(1, session, size=BYTES["small"])
+        if waiting:
+            charge_search(server, count=CANDIDATES + len(waiting))
+
+    def _others(self, broker: SimulatedBroker, homes: Collection[str], *, count: int) -> dict[str, Node]:
+        others = {}
+        for labels in self._placing.label_sets(self.labels):
+            others |= {node.id: node for node in broker.find_nodes(labels, count=count)}
+        for home in homes:
+            if home not in others and home in broker.nodes and (node := decode_node(broker.nodes[home])) is not None:
+                others[home] = node
+        others.pop(self.machine.name, None)
+        return others
+
+    def _place(self, now: float, others: dict[str, Node], homes: dict[str, str]) -> None:
+        placed = self._placing.place(self._node(now), others.values(), now=now, homes=homes)
         for name, wanted in placed.claims:
             if name not in self.hosted and name not in self._claiming:
                 self.claim(name, wanted)
         if not self.connection.is_up:
             return
         if self._node(now).load != self._told_load:
-            self.connection.ask(lambda: self._tell_load(now), _ignore, _nothing)
+            self.connection.ask(
+                lambda: self._tell_load(now), _ignore, _nothing, key=self.connection.server.part_of(self.machine.name), size=BYTES["tell"]
+            )
         for node, about in placed.wakes.items() if self._wakes_others else ():
             self.connection.ask(partial(self.connection.server.wake, node, about), _ignore, _nothing)
 
     def _tell_load(self, now: float) -> None:
         node, broker = self._node(now), self.connection.server.data
-        broker.set_in(broker.nodes, self.machine.name, msgspec.json.encode(node))
+        broker.tell(node)
         self._told_load = node.load
 
     def claim(self, name: str, wanted: Wanted) -> None:
@@ -648,7 +697,11 @@ class Worker:
             self._claiming.discard(name)
             self.machine.after(manner.start_seconds(self.world), hosted.start)
 
-        self.connection.ask(work, done, lambda: self._not_mine(name))
+        server = self.connection.server
+        if server.counts_all:
+            server.charge(2, server.part_of(name), size=BYTES["small"])  # the time, and that it does not wait
+            server.charge(1, name, size=BYTES["small"])  # its conversation
+        self.connection.ask(work, done, lambda: self._not_mine(name), key=name, size=BYTES["claim"])
 
     def drain(self, *, timeout: float) -> None:
         """Take no more sessions, and let each go at a quiet moment, or at the end."""

@@ -10,12 +10,18 @@ from typing import Any
 
 from simulated_broker import Change, SimulatedBroker
 
+from claude_transport.redis.slots import SLOTS, slot_of
+
 CALL_TIMEOUT = 5.0
 """Seconds for one call of the broker, as in `fleet/broker.py`."""
 
 
 class Refused(Exception):
     """The broker takes no calls now: it is out of memory, or busy."""
+
+
+_WAKE_BYTES = 120
+"""Bytes of a wake-up, to the broker and from it."""
 
 
 class World:
@@ -75,10 +81,34 @@ class Machine:
         work(*args)
 
 
-class Server:
-    """The process of the broker, and what it runs on. It carries out one call after the other."""
+class Shard:
+    """One process of the broker. It carries out one call after the other."""
 
-    def __init__(self, world: World, *, journal: bool, call_seconds: float) -> None:
+    __slots__ = ("busy_seconds", "busy_until", "bytes", "calls", "latencies")
+
+    def __init__(self) -> None:
+        self.busy_until = 0.0
+        self.latencies: list[float] | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Count from now on."""
+        self.calls = self.bytes = 0
+        self.busy_seconds = 0.0
+
+
+class Server:
+    """The processes of the broker, and what they run on. All of them stop and start together.
+
+    Args:
+        world: the time.
+        journal: whether the last seconds can be lost.
+        call_seconds: how long one call takes a process.
+        shards: how many processes share the keys.
+        counts_all: count the calls, too, that the model carries out together with others, and that a real broker gets one by one.
+    """
+
+    def __init__(self, world: World, *, journal: bool, call_seconds: float, shards: int = 1, counts_all: bool = False) -> None:
         self.world = world
         self.data = SimulatedBroker(journal=journal)
         self.is_up = True
@@ -86,10 +116,10 @@ class Server:
         self.call_seconds = call_seconds
         self.slower = 1.0
         self.refuses = 0.0
-        self.calls = 0
-        self.busy_seconds = 0.0
-        self.busy_until = 0.0
-        self.latencies: list[float] | None = None
+        self.shards = [Shard() for _ in range(shards)]
+        self.parts = [f"part {number}" for number in range(1 if shards == 1 else 16)]
+        self.counts_all = counts_all
+        self._shard_of: dict[str, Shard] = {}
         self.connections: set[Connection] = set()
         self.inboxes: dict[str, Callable[[Collection[str]], None]] = {}  # by the name of a worker
         self.trap: Callable[[Connection], None] | None = None  # what happens when the next call was carried out, before its answer
@@ -97,28 +127,44 @@ class Server:
         self._skew = 0.0
         self._readers: dict[tuple[str, str], list[Callable[[], bool]]] = {}
 
+    def shard_of(self, key: str) -> Shard:
+        """Return the process that has what belongs to `key`, the id of a session or the name of a part."""
+        if len(self.shards) == 1:
+            return self.shards[0]
+        found = self._shard_of.get(key)
+        if found is None:
+            found = self._shard_of[key] = self.shards[slot_of(key) * len(self.shards) // SLOTS]
+        return found
+
+    def part_of(self, name: str) -> str:
+        """Return the part of the tables that has a session or a worker."""
+        return self.parts[slot_of(name) % len(self.parts)] if len(self.parts) > 1 else self.parts[0]
+
     def carry_out(self, work: Callable[[], Any]) -> Any:
         self.data.now = int((self.world.now + self._skew) * 1000) + 1_700_000_000_000
-        self.calls += 1
         return work()
 
-    def time_taken(self) -> float:
+    def time_taken(self, shard: Shard, size: int = 0) -> float:
         """When a call that comes now is done."""
         cost = self.call_seconds * self.slower
-        self.busy_seconds += cost
-        self.busy_until = max(self.busy_until, self.world.now) + cost
-        return self.busy_until
+        shard.calls += 1
+        shard.bytes += size
+        shard.busy_seconds += cost
+        shard.busy_until = max(shard.busy_until, self.world.now) + cost
+        return shard.busy_until
 
-    def charge(self, calls: int) -> None:
-        """Count calls that are carried out together here, and one after the other by a real shell."""
-        self.calls += calls
-        self.busy_seconds += calls * self.call_seconds * self.slower
-        self.busy_until = max(self.busy_until, self.world.now) + calls * self.call_seconds * self.slower
+    def charge(self, calls: int, key: str = "", *, size: int = 0) -> None:
+        """Count calls that are carried out together here, and one after the other by a real shell; `size` are bytes of each."""
+        shard = self.shard_of(key)
+        shard.calls += calls
+        shard.bytes += calls * size
+        shard.busy_seconds += calls * self.call_seconds * self.slower
+        shard.busy_until = max(shard.busy_until, self.world.now) + calls * self.call_seconds * self.slower
 
     def wake(self, name: str, about: Collection[str]) -> None:
         """Put sessions into the inbox of a worker."""
         if name in self.inboxes:
-            self.charge(1)
+            self.charge(1, self.part_of(name), size=_WAKE_BYTES)
             self.inboxes[name](about)
 
     def wait_for(self, session: str, side: str, look: Callable[[], bool]) -> None:
@@ -140,13 +186,18 @@ class Server:
 
     def start(self) -> None:
         self.is_up = True
-        self.busy_until = self.world.now
+        for shard in self.shards:
+            shard.busy_until = self.world.now
 
     def lose(self, seconds: float, *, skew: float = 0.0) -> list[Change]:
         """Go back by some seconds while the server is down; `skew` is the clock of another machine that goes on."""
         self.data.now = int((self.world.now + self._skew) * 1000) + 1_700_000_000_000
         self._skew = skew
         return self.data.lose(seconds)
+
+
+_Work = tuple[Callable[[], Any], Shard, int]
+"""What a call does, where, and its size."""
 
 
 class Connection:
@@ -230,9 +281,9 @@ class Connection:
 
     # Calls.
 
-    def ask(self, work: Callable[[], Any], done: Callable[[Any], None], cut: Callable[[], None]) -> None:
-        """Let the broker carry out `work`. Then either `done` or `cut` is called, once."""
-        self._send(self._arrive, work, done, is_read=False, cut=cut)
+    def ask(self, work: Callable[[], Any], done: Callable[[Any], None], cut: Callable[[], None], *, key: str = "", size: int = 0) -> None:
+        """Let the broker carry out `work`, which is about `key`, and takes `size` bytes. Then either `done` or `cut` is called, once."""
+        self._send(self._arrive, (work, self.server.shard_of(key), size), done, is_read=False, cut=cut)
         if not self._watching:
             self._watching = True
             self.machine.after(CALL_TIMEOUT, self._watch)
@@ -261,28 +312,30 @@ class Connection:
             self._drop(self.generation)
         self.machine.after(max(left, 0.1), self._watch)
 
-    def _arrive(self, ticket: int, work: Callable[[], Any], done: Callable[[Any], None], life: int) -> None:
+    def _arrive(self, ticket: int, work: _Work, done: Callable[[Any], None], life: int) -> None:
         server, now = self.server, self._world.now
+        _, shard, size = work
         if life != server.life or not server.is_up or ticket <= self._void:
             return
         if ticket <= self._late:
             self._world.at(now + self._world.rng.uniform(0, 10), self._execute, ticket, work, done, life, now)
-        elif server.busy_until > now:
-            self._world.at(server.time_taken(), self._execute, ticket, work, done, life, now)
+        elif shard.busy_until > now:
+            self._world.at(server.time_taken(shard, size), self._execute, ticket, work, done, life, now)
         else:
-            server.time_taken()
+            server.time_taken(shard, size)
             self._execute(ticket, work, done, life, now)
 
-    def _execute(self, ticket: int, work: Callable[[], Any], done: Callable[[Any], None], life: int, arrived: float) -> None:
+    def _execute(self, ticket: int, work: _Work, done: Callable[[Any], None], life: int, arrived: float) -> None:
         server, now = self.server, self._world.now
+        call, shard, _ = work
         if life != server.life or not server.is_up:
             return
-        if server.latencies is not None:
-            server.latencies.append(max(server.busy_until, now) - arrived)
+        if shard.latencies is not None:
+            shard.latencies.append(max(now, arrived + server.call_seconds) - arrived)
         if server.refuses and self._world.rng.random() < server.refuses:
             reply: Any = Refused
         else:
-            reply = server.carry_out(work)
+            reply = server.carry_out(call)
             if server.trap is not None:
                 server.trap_after -= 1
                 if server.trap_after <= 0:
@@ -315,7 +368,7 @@ class Connection:
                 self._reply(ticket, done, found)
             return bool(found)
 
-        self.server.calls += 1
-        self.server.time_taken()
+        if not self.server.counts_all:  # a real broker tells most of it without being asked
+            self.server.time_taken(self.server.shard_of(session))
         if not looks():
             self.server.wait_for(session, side, looks)

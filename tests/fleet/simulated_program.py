@@ -8,13 +8,25 @@ from typing import Any
 
 import msgspec
 from simulated_broker import Change
-from simulated_ends import CLIENT_LEASE, START_SECONDS, TAKEOVER_SECONDS, Driver, Hosted, Line, Manner, decode_line, encode_line
+from simulated_ends import (
+    CLIENT_LEASE,
+    START_SECONDS,
+    TAKEOVER_SECONDS,
+    Driver,
+    Hosted,
+    Line,
+    Manner,
+    charge_search,
+    decode_line,
+    encode_line,
+)
 from simulated_machines import Connection, Machine, World
 
 from claude_transport.fleet.answers import decode_node
 from claude_transport.fleet.ends import ClientEnd, FleetEnd
 from claude_transport.fleet.messages import Kind, Owner, SessionEnd, StreamArrival
 from claude_transport.fleet.placement import Wanted, rank_nodes
+from claude_transport.fleet.roster import CANDIDATES
 
 EXPECTED_ENDS = frozenset(
     {
@@ -366,18 +378,23 @@ class Program:
 
             def enqueue() -> None:
                 broker.set_in(broker.waiting, name, 0.0)
-                nodes = [node for data in broker.nodes.values() if (node := decode_node(data)) is not None]
+                nodes = {node.id: node for node in broker.find_nodes(wanted.labels, count=CANDIDATES)}
                 home = broker.homes.get(wanted.workspace) if wanted.workspace else None
-                if ranked := rank_nodes(nodes, wanted, now=broker.now / 1000, home=home):
+                if home in broker.nodes and (node := decode_node(broker.nodes[home])) is not None:
+                    nodes[home] = node
+                if ranked := rank_nodes(nodes.values(), wanted, now=broker.now / 1000, home=home):
                     server.wake(ranked[0].id, (name,))
 
-            connection.ask(enqueue, lambda _: driver.kick(), self._not_begun)
+            if server.counts_all:
+                server.charge(1, name, size=150)  # the time
+                charge_search(server, count=CANDIDATES)
+            connection.ask(enqueue, lambda _: driver.kick(), self._not_begun, key=server.part_of(name), size=150)
 
         def create() -> list[Any]:
             return broker.create(name, f"1.{nonce}", int(CLIENT_LEASE * 1000), 86_400_000, {"q": wanted, "cw": self.manner.window})
 
         machine.after(START_SECONDS, self._not_started)
-        connection.ask(create, created, self._not_begun)
+        connection.ask(create, created, self._not_begun, key=name, size=600)
 
     def _not_begun(self) -> None:
         self.finish("not begun: the broker was lost")
@@ -392,7 +409,7 @@ class Program:
             if broker.discard(name, token)[0] == "OK":
                 broker.set_in(broker.waiting, name, None)
 
-        driver.connection.ask(discard, lambda _: None, lambda: None)
+        driver.connection.ask(discard, lambda _: None, lambda: None, key=name)
         self.finish("no worker took it")
 
     def come_back(self, machine: Machine, connection: Connection) -> None:
@@ -420,7 +437,7 @@ class Program:
                 self._attached(machine, connection, answer, again)
 
         if connection.is_up:
-            connection.ask(lambda: broker.attach(name, nonce, int(CLIENT_LEASE * 1000), window=window), attached, again)
+            connection.ask(lambda: broker.attach(name, nonce, int(CLIENT_LEASE * 1000), window=window), attached, again, key=name)
         else:
             again()
 

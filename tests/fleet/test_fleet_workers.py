@@ -123,9 +123,11 @@ async def test_a_worker_keeps_nothing_of_a_session_that_is_over(broker: BrokerSe
         before = sizes()
         async with FleetTransport(broker.url) as transport:
             await transport.write('{"n":0}')
-            await transport.end_input()
-            assert [message async for message in transport.read_messages()] == numbered([0])
+            messages = transport.read_messages()
+            assert await read(messages, 1) == numbered([0])
             assert sizes() != before
+            await transport.end_input()
+            assert [message async for message in messages] == []
         with anyio.fail_after(20):
             while sizes() != before:
                 await a_moment()
