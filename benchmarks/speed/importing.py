@@ -103,14 +103,17 @@ def _conversation(bench: Bench) -> Table:
     runs["an empty event loop"] = functools.partial(_run, _EMPTY_LOOP.format(backend=bench.backend))
     table = bench.compare(runs, ratios={"official / ours": ("official", "ours")}, unit="process")
     table["added_ms"] = {
-        f"{subject}, to {name}": _added_ms(table["rows"][subject], table["rows"][less])
+        f"{subject}, to {name}": spread([each / 1000 for each in _added_us(table["rows"], subject, less)])
         for subject in ("ours", "official")
         for name, less in (("Python", "nothing"), ("an event loop", "an empty event loop"))
     }
+    table["added_ratio"] = spread(
+        [theirs / ours for theirs, ours in zip(*(_added_us(table["rows"], subject) for subject in ("official", "ours")), strict=True)]
+    )
     return table
 
 
-def _added_ms(row: dict[str, Any], less: dict[str, Any]) -> dict[str, float]:
-    """Return the processor time that one program takes above another, in milliseconds."""
-    pairs = zip(row["samples_us"], less["samples_us"], strict=True)
-    return spread([max(taken - bare, 1.0) / 1000 for (taken, _), (bare, _) in pairs])
+def _added_us(rows: dict[str, Any], subject: str, less: str = "an empty event loop") -> list[float]:
+    """Return the processor time that one program takes above another, in microseconds, for each round."""
+    pairs = zip(rows[subject]["samples_us"], rows[less]["samples_us"], strict=True)
+    return [max(taken - bare, 1.0) for (taken, _), (bare, _) in pairs]

@@ -1,4 +1,4 @@
-"""Sessions on many machines, through a Redis or Valkey server. It needs the extra `redis`.
+"""Sessions on many machines, through a Redis or Valkey server.
 
 `FleetTransport` is the client's end: a transport as any other, to a session that a worker runs. `FleetWorker` serves sessions on its
 machine. `FleetRegistry` lists the sessions and workers of a fleet, and stops a session.

@@ -34,7 +34,7 @@ from claude_transport.loggers import logger_for
 from claude_transport.loops.background import LoopTask
 from claude_transport.loops.current import Wakeup
 from claude_transport.redis.address import RedisAddress
-from claude_transport.redis.client import COMMAND_TIMEOUT, PostedCall, RespCut, digest_of, require_coredis
+from claude_transport.redis.client import COMMAND_TIMEOUT, PostedCall, RespCut, digest_of
 from claude_transport.redis.resp import RespError
 from claude_transport.redis.slots import SLOTS, NodeAddress, Redirection, ranges_of, redirection_of, slot_of
 from claude_transport.text.printable import printable
@@ -101,7 +101,7 @@ class BrokerAddress:
     the rights on these sessions only.
 
     Raises:
-        ConfigurationError: the URL is not one of a broker, or the extra `redis` is not installed.
+        ConfigurationError: the URL is not one of a broker.
     """
 
     def __init__(self, url: str, *, ssl_context: ssl.SSLContext | None = None) -> None:
@@ -114,7 +114,6 @@ class BrokerAddress:
             raise ConfigurationError("prefix may have up to 64 letters, digits and _ : . -", option="prefix")
         if self.owner and not _OWNER.fullmatch(self.owner):
             raise ConfigurationError("owner may have up to 32 letters, digits and _ -", option="owner")
-        require_coredis("a fleet")
 
     def __str__(self) -> str:
         return str(self.server)

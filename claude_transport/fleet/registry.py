@@ -90,7 +90,7 @@ class FleetRegistry:
     """Reads the registry of the fleet at `url`. Use it with `async with`.
 
     Raises:
-        ConfigurationError: the URL is not valid, or the extra `redis` is not installed.
+        ConfigurationError: the URL is not valid.
     """
 
     def __init__(self, url: str, *, ssl_context: ssl.SSLContext | None = None) -> None:

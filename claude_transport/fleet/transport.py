@@ -59,7 +59,7 @@ class FleetTransport(StreamTransport, at_once=True):
         max_line_bytes, close_timeout, strict: as for a `NetworkTransport`.
 
     Raises:
-        ConfigurationError: the arguments contradict each other, or the extra `redis` is not installed.
+        ConfigurationError: the arguments contradict each other.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""A Redis or Valkey server, for all that use one: its URL, and the connection to it. It needs the extra `redis`."""
+"""A Redis or Valkey server, for all that use one: its URL, and the connection to it."""

@@ -39,7 +39,7 @@ _ANSWERED_BY_PUSH: Final = frozenset({b"subscribe", b"unsubscribe", b"ssubscribe
 
 
 def require_coredis(user: str) -> None:
-    """Raise `ConfigurationError` when coredis is not installed: `user`, such as `a fleet`, needs the extra."""
+    """Raise `ConfigurationError` when coredis is not installed, which `user` needs."""
     if importlib.util.find_spec("coredis") is None:
         raise ConfigurationError(f"{user} needs the extra redis: pip install 'claude-transport[redis]'", option="url")
 
