@@ -11,6 +11,8 @@ import re
 from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from heapq import heappop, heappush
+from itertools import count
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -66,6 +68,31 @@ class SimulatedSession:
         return twin
 
 
+class Waiting(dict[str, float]):
+    """Sessions by the second until which they do not wait. `first()` does not look at those that do not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._heap: list[tuple[float, int, str]] = []  # those of older values, too
+        self._numbers = count()
+
+    def __setitem__(self, session: str, until: float) -> None:
+        super().__setitem__(session, until)
+        heappush(self._heap, (until, next(self._numbers), session))
+
+    def first(self, now: float, most: int) -> list[str]:
+        """Return the first sessions that wait at `now`, those that have waited longest first."""
+        found: dict[str, tuple[float, int, str]] = {}
+        heap = self._heap
+        while heap and heap[0][0] <= now and len(found) < most:
+            row = heappop(heap)
+            if self.get(row[2]) == row[0]:
+                found.setdefault(row[2], row)
+        for row in found.values():
+            heappush(heap, row)
+        return list(found)
+
+
 class Change(NamedTuple):
     """A change that can be lost: when, of which session, what it was and by which side, the token, and how to undo it."""
 
@@ -82,7 +109,7 @@ class SimulatedBroker:
     def __init__(self, *, journal: bool = False) -> None:
         self.now: int = 0
         self.sessions: dict[str, SimulatedSession] = {}
-        self.waiting: dict[str, float] = {}
+        self.waiting = Waiting()
         self.nodes: dict[str, bytes] = {}
         self.homes: dict[str, str] = {}
         self.orders: dict[str, list[tuple[float, str]]] = defaultdict(list)  # by label, or "" for all workers

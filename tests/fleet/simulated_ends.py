@@ -597,7 +597,7 @@ class Worker:
 
         def work() -> tuple[float, dict[str, Node], dict[str, str]]:
             now = broker.now / 1000
-            names = [name for name, until in broker.waiting.items() if until <= now][:64]
+            names = broker.waiting.first(now, 64)
             waiting = [name for name in names if name not in self.hosted and name not in self._claiming]
             unknown = self._placing.unknown(waiting)
             for name in unknown:
