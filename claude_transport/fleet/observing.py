@@ -9,7 +9,7 @@ from typing import Final
 
 import anyio
 
-from claude_transport.errors import CLIConnectionError, ReplayGap
+from claude_transport.errors import CLIConnectionError, ConnectionLost, ReplayGap
 from claude_transport.fleet.answers import count_of, entry_of
 from claude_transport.fleet.broker import Broker, BrokerAddress, BrokerCut
 from claude_transport.fleet.ends import decode_struct
@@ -60,7 +60,7 @@ class FleetObservation(Observation):
             ReplayGap: the lines behind `since` are not kept.
             CLIConnectionError: there is no such session, it has a version of the format that this library does not know, or the broker
                 cannot be reached.
-            ConnectionLost: the broker was lost meanwhile.
+            ConnectionLost: the broker was lost meanwhile, or the session was deleted (`fleet.gone`).
         """
         reader = self._reader or await self._begin()
         while not self._closed:
@@ -135,15 +135,19 @@ class FleetObservation(Observation):
         return FleetReader(cursor=cursor, max_held_bytes=MAX_HELD_BYTES, passes_on=True)
 
     async def _read_more(self, reader: FleetReader) -> None:
-        if not self._has_more:
+        was_told = self._has_more
+        if not was_told:
             with anyio.move_on_after(_LOOK_AGAIN):
                 await self._told.wait()
+                was_told = True
         self._has_more = False
         entries, self._first = self._first, []
         try:
             entries = entries or await self._broker.read(self._broker.keys.outgoing(self._session), reader.cursor)
             if self._generation != self._broker.generation_of(self._session):
                 await self._check_after_loss(reader)
+            if not (was_told or entries or reader.cursor):  # a session that has said nothing may be in the queue
+                await self._check_there()
         except BrokerCut:
             await self._broker.reached(self._session, patience=_PATIENCE)
             self._has_more = True
@@ -153,6 +157,11 @@ class FleetObservation(Observation):
             self._skip(reader, entries)
         for arrival in reader.take(entries):
             self._take(arrival)
+
+    async def _check_there(self) -> None:
+        """Raise `ConnectionLost` when the session was deleted, which nothing tells of: an operator has stopped it in the queue."""
+        if await self._broker.command("hget", self._broker.keys.meta(self._session), "wo") is None:
+            raise ConnectionLost("the session was deleted before it has ended", code="fleet.gone")
 
     async def _check_after_loss(self, reader: FleetReader) -> None:
         self._generation = self._broker.generation_of(self._session)

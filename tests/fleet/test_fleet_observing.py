@@ -379,6 +379,24 @@ async def test_a_session_that_goes_while_an_observer_begins_is_no_session(broker
 
 
 @virtual_time
+async def test_an_observer_of_a_queued_session_that_is_deleted_is_told_so_with_its_next_look(broker: Having) -> None:
+    broker.last = 0
+    observation = observed()
+
+    async def delete() -> None:
+        await anyio.sleep(12)
+        broker.last = None
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(delete)
+        with anyio.fail_after(15.5), pytest.raises(errors.ConnectionLost) as caught:
+            await anext(observation)
+    assert (caught.value.code, str(caught.value)) == ("fleet.gone", "the session was deleted before it has ended")
+    await observation.aclose()
+    assert broker.closes == 1
+
+
+@virtual_time
 async def test_lines_that_are_taken_just_after_the_first_read_are_shown(broker: Having) -> None:
     """Nothing else tells of them until the next line comes."""
     broker.add(OWNED, data(b"[1]\n"))
