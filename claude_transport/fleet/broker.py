@@ -507,13 +507,17 @@ class Broker:
         keys = [part.nodes for part in self.keys.parts]
         return next(filter(self._can_call, keys), keys[0])
 
-    async def at_each_part(self, call: Callable[[SharedKeys], Awaitable[_Answer]]) -> list[_Answer]:
-        """Make a call for each part of what all sessions share, all at once, and return the answers in the order of the parts.
+    async def at_each_part(
+        self, call: Callable[[SharedKeys], Awaitable[_Answer]], parts: Collection[SharedKeys] | None = None
+    ) -> list[_Answer]:
+        """Make a call for each of `parts` of what all sessions share, by default all, and return the answers in their order.
 
-        A part whose server is lost keeps no other one from being asked. Raises as `script()` does, when no part has answered.
+        The calls are made at once. A part whose server is lost keeps no other one from being asked. Raises as `script()` does, when no part
+        has answered.
         """
-        if len(self.keys.parts) == 1:
-            return [await call(self.keys)]
+        parts = self.keys.parts if parts is None else parts
+        if len(parts) == 1:
+            return [await call(part) for part in parts]
         answers: dict[SharedKeys, _Answer] = {}
         failures: list[Exception] = []
 
@@ -524,12 +528,12 @@ class Broker:
                 failures.append(exc)
 
         async with anyio.create_task_group() as tasks:
-            for part in self.keys.parts:
+            for part in parts:
                 tasks.start_soon(ask, part)
         for failure in failures:
             if not (answers and isinstance(failure, BrokerCut)):
                 raise failure
-        return [answers[part] for part in self.keys.parts if part in answers]
+        return [answers[part] for part in parts if part in answers]
 
     # Channels.
 

@@ -144,6 +144,11 @@ class Placing:
         """Note what a session wants, which never changes."""
         self._wanted[session] = wanted
 
+    @property
+    def known(self) -> Collection[str]:
+        """The sessions that wait, of which it is known what they want."""
+        return self._wanted.keys()
+
     def workspaces(self) -> set[str]:
         """Return the workspaces of the sessions that wait."""
         return {wanted.workspace for wanted in self._wanted.values() if wanted.workspace}

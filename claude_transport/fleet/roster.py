@@ -35,24 +35,33 @@ class Found(NamedTuple):
     gone: list[tuple[str, bytes]]
 
 
-async def find_nodes(broker: Broker, labels: Collection[str] = (), *, now: float, count: int = CANDIDATES) -> Found:
+async def find_nodes(
+    broker: Broker, labels: Collection[str] = (), *, near: Collection[str] = (), now: float, count: int = CANDIDATES
+) -> Found:
     """Return the least loaded workers that live, take sessions and have all `labels`.
 
-    Each part of a cluster is asked for twice its share of them, because no part knows what the others have.
+    Of a cluster, the parts that have the sessions `near` are asked first, and the others only when these have too few workers with room. So
+    all who look for a worker for one session find the same ones. Several parts are asked for twice their share, because none of them knows
+    what the others have.
 
     Args:
         broker: the broker.
         labels: the labels. The first in alphabetical order decides which order is read.
+        near: the sessions for which a worker is looked for.
         now: seconds of the broker's clock.
         count: how many workers are enough. There may be a few more.
     """
     if any(len(label.encode("utf-8", "replace")) > MAX_NODE_BYTES for label in labels):
         return Found([], [])
-    parts = len(broker.keys.parts)
-    each = count if parts == 1 else math.ceil(2 * count / parts)
-    found = await broker.at_each_part(partial(_find_in, broker, labels=frozenset(labels), now=now, count=each))
-    nodes = sorted((node for some in found for node in some.nodes), key=lambda node: (node.share, -node.room, node.id))
-    return Found(nodes, [row for some in found for row in some.gone])
+    parts = broker.keys.parts
+    first = tuple(dict.fromkeys(map(broker.keys.part_of, near)))
+    found: list[Found] = []
+    for some in (first, tuple(part for part in parts if part not in first)):
+        if some and sum(node.room > 0 for each in found for node in each.nodes) < count:
+            share = count if len(some) == 1 else math.ceil(2 * count / len(some))
+            found += await broker.at_each_part(partial(_find_in, broker, labels=frozenset(labels), now=now, count=share), some)
+    nodes = sorted((node for each in found for node in each.nodes), key=lambda node: (node.share, -node.room, node.id))
+    return Found(nodes, [row for each in found for row in each.gone])
 
 
 async def _find_in(broker: Broker, part: SharedKeys, *, labels: frozenset[str], now: float, count: int) -> Found:

@@ -163,8 +163,9 @@ class FleetConnectable(ByteStreamConnectable):
         stream: FleetStream | None = None
         try:
             with anyio.move_on_at(deadline):
-                nodes, now = await self._agreed(broker)
-                session, end, is_new = await self._admitted(broker)
+                name = self.request.session or self._new_name()
+                nodes, now = await self._agreed(broker, name)
+                session, end, is_new = await self._admitted(broker, name)
                 stream = FleetStream(broker, session, end, window=self._window, close_timeout=self._close_timeout, patience=self._patience)
                 if is_new:
                     await self._enqueue(broker, session, nodes, now=now)
@@ -178,13 +179,17 @@ class FleetConnectable(ByteStreamConnectable):
                 raise CLIConnectionError(f"{self._address}: {exc}", code=getattr(exc, "code", "fleet.broker_lost")) from exc
             raise
 
-    async def _agreed(self, broker: Broker) -> tuple[list[Node], float]:
+    def _new_name(self) -> str:
+        owner = self._address.owner
+        return f"{owner}.{secrets.token_hex(8)}" if owner else secrets.token_hex(8)
+
+    async def _agreed(self, broker: Broker, session: str) -> tuple[list[Node], float]:
         """Choose the version of a new session, or check that of a running one. Returns the workers, and the broker's time."""
         if self.request.session is not None:
             await check_version(broker, self.request.session)
             return [], 0.0
         now, wanted = await broker_time(broker), self.request.wanted
-        nodes = (await find_nodes(broker, wanted.labels, now=now)).nodes
+        nodes = (await find_nodes(broker, wanted.labels, near=[session], now=now)).nodes
         version = agree_version(nodes, wanted, now=now)
         if version is None:
             theirs = {read for node in nodes for read in node.versions}
@@ -195,12 +200,10 @@ class FleetConnectable(ByteStreamConnectable):
     def _too_late(self) -> NoReturn:
         raise ConnectTimeout(f"{self._address}: no worker took the session in {self._start_timeout:g} s", waited=self._start_timeout)
 
-    async def _admitted(self, broker: Broker) -> tuple[str, ClientEnd, bool]:
+    async def _admitted(self, broker: Broker, session: str) -> tuple[str, ClientEnd, bool]:
         request, nonce = self.request, secrets.token_hex(4)
         lease = int(CLIENT_LEASE * 1000)
         if request.session is None:
-            owner = self._address.owner
-            session = f"{owner}.{secrets.token_hex(8)}" if owner else secrets.token_hex(8)
             wanted = msgspec.json.encode(request.wanted)
             fields: list[Any] = ["v", request.wanted.version, "q", wanted, "cw", self._window]
             if request.keep:
@@ -211,7 +214,6 @@ class FleetConnectable(ByteStreamConnectable):
                 fields += ["p", prove(request.token, f"begin {session} {wanted.decode()}")]
             await broker.script(CREATE, [broker.keys.meta(session)], [f"1.{nonce}", lease, _UNCLAIMED_SECONDS * 1000, *fields])
             return session, ClientEnd(f"1.{nonce}", window=self._window), True
-        session = request.session
         shown = "" if request.token is None else prove(request.token, f"attach {session}")
         answer = await self._attached(broker, session, [nonce, lease, shown, self._window])
         match text_of(answer[0]):

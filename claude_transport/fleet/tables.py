@@ -62,9 +62,13 @@ async def _count_waiting_in(part: SharedKeys, ask: Callable[..., Awaitable[Any]]
 
 
 class Looked(msgspec.Struct, frozen=True, kw_only=True):
-    """What a look at the queue has found: the time, the first sessions that wait, how many wait, and whether to look again at once."""
+    """What a look at the queue has found: the time, the first sessions that wait, how many wait, and whether to look again at once.
+
+    `parts` are those that were looked at.
+    """
 
     now: float
+    parts: Sequence[SharedKeys] = ()
     names: Sequence[str] = ()
     waiting: int = 0
     may_be_more: bool = False
@@ -176,16 +180,21 @@ class Tables:
         for some in (fields[start : start + _DELETED] for start in range(0, len(fields), _DELETED)):
             await self._ask("hdel", key, some)
 
-    async def look(self, *, count: int, hold: Iterable[str] = (), seconds: float = 0.0) -> Looked:
+    async def look(self, *, about: Iterable[str] = (), count: int, hold: Iterable[str] = (), seconds: float = 0.0) -> Looked:
         """Let the sessions wait that clients have begun, and return the first ones whose lease is over, up to `count` of each part.
 
-        The sessions `hold` wait for nobody for `seconds` seconds.
+        Only the parts are looked at that have one of the sessions `about`, by default all. The sessions `hold` wait for nobody for
+        `seconds` seconds.
         """
+        parts = tuple({self._keys.part_of(session) for session in (*about, *hold)}) if about else None
         held: dict[SharedKeys, list[str]] = {}
         for session in hold:
             held.setdefault(self._keys.part_of(session), []).append(session)
-        found = await self._broker.at_each_part(lambda part: self._look_in(part, count=count, hold=held.get(part, ()), seconds=seconds))
+        found = await self._broker.at_each_part(
+            lambda part: self._look_in(part, count=count, hold=held.get(part, ()), seconds=seconds), parts
+        )
         return Looked(
+            parts=parts or self._keys.parts,
             now=max(each.now for each in found),
             names=[name for each in found for name in each.names],
             waiting=sum(each.waiting for each in found),

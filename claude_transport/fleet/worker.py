@@ -167,6 +167,7 @@ class FleetWorker:
         self._starting: dict[str, anyio.CancelScope] = {}
         self._placing = Placing()
         self._told_load = self._out_of_reach = 0
+        self._about: set[str] | None = set()  # the sessions that the next look is about; None: all
         self._holds = False  # whether the next look tells that this worker keeps its sessions
         self._strange_versions: set[int] = set()
         self._draining = False
@@ -287,7 +288,7 @@ class FleetWorker:
                 pass  # the next heartbeat tries again
             self._placing.ask()
             self._holds = True
-            self._look.set()
+            self._look_at_all()
             await anyio.sleep(_BEAT)
 
     async def _tell_load(self, broker: Broker, now: float) -> None:
@@ -302,6 +303,14 @@ class FleetWorker:
             if name in self._sessions:
                 self._sessions[name].renew_soon()
         self._placing.ask(names)
+        if not names:
+            self._look_at_all()
+        elif self._about is not None:
+            self._about.update(names)
+        self._look.set()
+
+    def _look_at_all(self) -> None:
+        self._about = None
         self._look.set()
 
     # Taking sessions.
@@ -326,22 +335,26 @@ class FleetWorker:
         After a heartbeat also tell that the sessions of this worker do not wait.
         """
         hold, self._holds = list(self._sessions) if self._holds else [], False
+        about, self._about = self._about, set()
         count = 0 if self._draining else _LOOKED_AT + self._out_of_reach
-        looked = await Tables(broker).look(count=count, hold=hold, seconds=self._lease)
-        now, self.metrics.waiting_sessions = looked.now, looked.waiting
+        looked = await Tables(broker).look(about=about or (), count=count, hold=hold, seconds=self._lease)
+        now = looked.now
+        if not about:
+            self.metrics.waiting_sessions = looked.waiting
         if self._draining:
             return
         if looked.may_be_more:
-            self._look.set()
-        waiting = [name for name in looked.names if name not in self._sessions and name not in self._claiming]
+            self._look_at_all()
+        elsewhere = [name for name in self._placing.known if broker.keys.part_of(name) not in looked.parts]
+        waiting = [name for name in (*looked.names, *elsewhere) if name not in self._sessions and name not in self._claiming]
         placed = await self._place(broker, waiting, now)
         for session, wanted in placed.claims:
             self._claiming.add(session)
             tasks.start_soon(self._serve_one, session, wanted)
         if self._node(now).load != self._told_load:  # what the others see decides which worker they wake
             await self._tell_load(broker, now)
-        for node, about in placed.wakes.items():
-            await wake_node(broker, node, about=about)
+        for node, sessions in placed.wakes.items():
+            await wake_node(broker, node, about=sessions)
 
     async def _place(self, broker: Broker, waiting: Sequence[str], now: float) -> Placed:
         """Read what the waiting sessions want and what the other workers have, and place the sessions."""
@@ -353,7 +366,7 @@ class FleetWorker:
                 self._placing.learn(name, wanted)
             else:
                 self._leave_alone(name, wanted.version)
-        others = await self._others(broker, now, count=CANDIDATES + len(waiting)) if waiting else {}
+        others = await self._others(broker, waiting, now) if waiting else {}
         homes = {}
         for workspace in self._placing.workspaces():
             home = await read_home(broker, workspace)
@@ -364,11 +377,11 @@ class FleetWorker:
         self._pass_over(len(self._placing.unknown(waiting)) + self._placing.count_out_of_reach([*others.values(), self._node(now)]))
         return self._placing.place(self._node(now), others.values(), now=now, homes=homes)
 
-    async def _others(self, broker: Broker, now: float, *, count: int) -> dict[str, Node]:
+    async def _others(self, broker: Broker, waiting: Sequence[str], now: float) -> dict[str, Node]:
         """Return the best workers for the sessions that wait, without this one, and take those that are gone out of their order."""
         others: dict[str, Node] = {}
         for labels in self._placing.label_sets(self._labels):
-            found = await find_nodes(broker, labels, now=now, count=count)
+            found = await find_nodes(broker, labels, near=waiting, now=now, count=CANDIDATES + len(waiting))
             others |= {node.id: node for node in found.nodes if node.id != self.name}
             await Tables(broker).leave_out(found.gone)
         return others
@@ -387,7 +400,7 @@ class FleetWorker:
         """Look further down the queue from now on, past the sessions that no worker can take."""
         before, self._out_of_reach = self._out_of_reach, min(out_of_reach, _MOST_OUT_OF_REACH)
         if self._out_of_reach > before:
-            self._look.set()  # those behind them, and behind what was forgotten, were not seen
+            self._look_at_all()  # those behind them, and behind what was forgotten, were not seen
 
     def _leave_alone(self, session: str, version: int) -> None:
         """Log a session of another version, once for each version."""
@@ -411,7 +424,7 @@ class FleetWorker:
         finally:
             self._claiming.discard(session)
             self._sessions.pop(session, None)
-            self._look.set()
+            self._look_at_all()
             self._fewer.fire()
 
     async def _forget(self, broker: Broker, session: str) -> None:
@@ -503,7 +516,7 @@ class FleetWorker:
         with anyio.CancelScope(shield=True), contextlib.suppress(BrokerCut, ClaudeTransportError):
             now = await broker_time(broker)
             await self._tell_load(broker, now)  # or others would leave the session to this worker
-            found = await find_nodes(broker, wanted.labels, now=now)
+            found = await find_nodes(broker, wanted.labels, near=[session], now=now)
             ranked = rank_nodes([node for node in found.nodes if node.id != self.name], wanted, now=now)
             if ranked:
                 await wake_node(broker, ranked[0].id, about=(session,))

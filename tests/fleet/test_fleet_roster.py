@@ -173,6 +173,36 @@ async def test_each_part_of_a_cluster_gives_its_share(broker: BrokerServer, monk
         assert [node.share for node in found.nodes] == sorted(node.share for node in found.nodes)
 
 
+async def test_of_a_cluster_the_part_of_a_session_is_asked_first_and_the_others_when_it_has_too_few(
+    broker: BrokerServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with connected(broker) as connection:
+        connection.keys.divide(4)
+        now = await enter(connection, many())
+        counting, part = Counting(monkeypatch), connection.keys.part_of("a session")
+        found = await find_nodes(connection, near=["a session"], now=now, count=8)
+        assert counting.records == len(found.nodes) == 8
+        assert {connection.keys.part_of(node.id) for node in found.nodes} == {part}
+        full = [Node(id=node.id, capacity=1, load=1) for node in many() if connection.keys.part_of(node.id) is part]
+        await enter(connection, full)
+        found = await find_nodes(connection, near=["a session"], now=now, count=8)
+        assert len({connection.keys.part_of(node.id) for node in found.nodes}) == 4
+        assert found.nodes[0].room > 0
+
+
+async def test_a_worker_of_a_cluster_looks_only_at_the_parts_of_what_it_is_woken_about(broker: BrokerServer) -> None:
+    async with connected(broker) as connection:
+        connection.keys.divide(4)
+        names = {connection.keys.part_of(f"s{number}").queue: f"s{number}" for number in range(40)}
+        for name in names.values():
+            await connection.command("zadd", connection.keys.part_of(name).queue, {name: 0})
+        one = next(iter(names.values()))
+        looked = await Tables(connection).look(about=[one], count=9)
+        assert (looked.names, looked.parts) == ([one], (connection.keys.part_of(one),))
+        looked = await Tables(connection).look(count=9)
+        assert (sorted(looked.names), len(looked.parts)) == (sorted(names.values()), 4)
+
+
 def test_a_worker_looks_first_for_what_it_could_run_itself_and_never_for_all_that_clients_think_of() -> None:
     placing = Placing()
     for number in range(100):
