@@ -36,6 +36,10 @@ from claude_transport.fleet.placement import Node, Wanted, rank_nodes
 from claude_transport.fleet.roster import CANDIDATES
 
 
+BEGINS = 2500
+"""The most sessions that begin in a second, in the tables. `--burst` shows more."""
+
+
 class Steady(Program):  # type: ignore[misc]
     """A program that begins a turn every `think` seconds or so."""
 
@@ -62,6 +66,7 @@ class Fleet:
         self.server = Server(self.world, journal=False, call_seconds=call_us / 1e6, shards=shards, counts_all=True)
         self.ledgers: dict[str, Ledger] = {}
         self.sessions = sessions
+        self.ramp = max(10.0, sessions / BEGINS)
         numbers = count(1)
         self.workers = [
             Worker(
@@ -78,8 +83,8 @@ class Fleet:
         for number in range(sessions):
             if burst:  # the workers find them in the queue
                 self.world.at(self.world.rng.uniform(4, 5), self._begin, f"s{number}")
-            else:  # ten seconds in which they begin, each on a worker that is chosen here
-                begin = self.world.rng.uniform(4, 14)
+            else:  # each begins on a worker that is chosen here
+                begin = self.world.rng.uniform(4, 4 + self.ramp)
                 self.world.at(begin, self._begin, f"s{number}")
                 self.world.at(begin + 0.003, self.workers[number % len(self.workers)].claim, f"s{number}", Wanted())
 
@@ -100,7 +105,7 @@ class Fleet:
 def measure(sessions: int, *, call_us: float, think: float, seconds: float, capacity: int, shards: int) -> dict[str, Any]:
     """Let a fleet begin, then watch it for some virtual seconds."""
     fleet = Fleet(sessions, call_us=call_us, think=think, capacity=capacity, shards=shards)
-    fleet.pass_time(20)
+    fleet.pass_time(10 + fleet.ramp)
     processes, turns = fleet.server.shards, fleet.counts["turns"]
     for shard in processes:
         shard.reset()

@@ -52,6 +52,9 @@ def num(token: str) -> int:
     return int(found[0]) if found else 0
 
 
+Asked = Callable[[str, str, int], object]
+
+
 class SimulatedSession:
     """The hash and both streams of a session. `expires` has the milliseconds at which each of them is forgotten."""
 
@@ -104,15 +107,18 @@ class Change(NamedTuple):
 
 
 class SimulatedBroker:
-    """The data of a broker. `now` is its clock, in milliseconds; the caller sets it before each call."""
+    """The data of a broker. `now` is its clock, in milliseconds; the caller sets it before each call. A cluster has several `parts`."""
 
-    def __init__(self, *, journal: bool = False) -> None:
+    def __init__(self, *, journal: bool = False, parts: int = 1) -> None:
+        self.keys = FleetKeys("claude-fleet")
+        if parts > 1:
+            self.keys.divide(parts)
         self.now: int = 0
         self.sessions: dict[str, SimulatedSession] = {}
         self.waiting = Waiting()
         self.nodes: dict[str, bytes] = {}
         self.homes: dict[str, str] = {}
-        self.orders: dict[str, list[tuple[float, str]]] = defaultdict(list)  # by label, or "" for all workers
+        self.orders: dict[str, list[tuple[float, str]]] = defaultdict(list)  # by key
         self._shares: dict[tuple[str, str], float] = {}
         self._journal: deque[Change] | None = deque() if journal else None
 
@@ -374,17 +380,19 @@ class SimulatedBroker:
     def tell(self, node: Node) -> None:
         """Write down what a worker has, and its place in each order."""
         self.set_in(self.nodes, node.id, msgspec.json.encode(node))
-        for label in ("", *node.labels):
-            order, before = self.orders[label], self._shares.pop((label, node.id), None)
+        part = self.keys.part_of(node.id)
+        for key in (part.loads, *map(part.loads_of, node.labels)):
+            order, before = self.orders[key], self._shares.pop((key, node.id), None)
             if before is not None:
                 del order[bisect_left(order, (before, node.id))]
             if not node.draining:
-                self._shares[label, node.id] = node.share
+                self._shares[key, node.id] = node.share
                 insort(order, (node.share, node.id))
 
-    def find_nodes(self, labels: Collection[str], *, count: int) -> list[Node]:
-        """Look for workers as the real ends do."""
-        search = find_nodes(_RosterTables(self), labels, now=self.now / 1000, count=count)  # type: ignore[arg-type]
+    def find_nodes(self, labels: Collection[str], *, near: Collection[str], count: int, asked: Asked) -> list[Node]:
+        """Look for workers as the real ends do. `asked` is called for each call, with its key and the number of rows of its answer."""
+        tables = _RosterTables(self, asked)
+        search = find_nodes(tables, labels, near=near, now=self.now / 1000, count=count)  # type: ignore[arg-type]
         try:
             search.send(None)  # it never waits
         except StopIteration as found:
@@ -395,19 +403,22 @@ class SimulatedBroker:
 class _RosterTables:
     """The tables of workers, as `find_nodes()` asks a broker for them."""
 
-    def __init__(self, data: SimulatedBroker) -> None:
-        self.keys = FleetKeys("claude-fleet")
+    def __init__(self, data: SimulatedBroker, asked: Asked) -> None:
+        self.keys = data.keys
         self._data = data
+        self._asked = asked
 
     async def command(self, name: str, key: str, *args: Any) -> list[Any]:
         if name == "hmget":
-            return [self._data.nodes.get(each.decode()) for each in args[0]]
-        first, last = args
-        label = key.removeprefix(self.keys.loads).removeprefix(":")
-        return [worker.encode() for _, worker in self._data.orders.get(label, [])[first : last + 1]]
+            rows: list[Any] = [self._data.nodes.get(each.decode()) for each in args[0]]
+        else:
+            first, last = args
+            rows = [worker.encode() for _, worker in self._data.orders.get(key, [])[first : last + 1]]
+        self._asked(name, key, len(rows))
+        return rows
 
-    async def at_each_part(self, call: Callable[[SharedKeys], Awaitable[Any]]) -> list[Any]:
-        return [await call(self.keys)]
+    async def at_each_part(self, call: Callable[[SharedKeys], Awaitable[Any]], parts: Collection[SharedKeys]) -> list[Any]:
+        return [await call(part) for part in parts]
 
 
 def _compared(fields: dict[str, Any], other: str, call: Sync) -> tuple[str, int, bool]:

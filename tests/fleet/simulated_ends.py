@@ -55,12 +55,14 @@ def size_of(call: Call) -> int:
     return 230 + told + (told + 70 if told <= PUSHED_BYTES else 70)
 
 
-def charge_search(server: Server, *, count: int) -> None:
-    """Count the calls of a search for workers."""
-    each = count if len(server.parts) == 1 else 2 * count // len(server.parts)
-    for part in server.parts:
-        server.charge(1, part, size=100 + 25 * each)
-        server.charge(1, part, size=100 + BYTES["record"] * each)
+def find_nodes_at(server: Server, labels: Collection[str], *, near: Collection[str], count: int) -> list[Node]:
+    """Look for workers, and count the calls where all are counted."""
+
+    def asked(name: str, key: str, rows: int) -> None:
+        if server.counts_all:
+            server.charge(1, key, size=100 + rows * (BYTES["record"] if name == "hmget" else BYTES["held"]))
+
+    return server.data.find_nodes(labels, near=near, count=count, asked=asked)
 
 
 class Watch(Protocol):
@@ -551,12 +553,15 @@ class Worker:
         self._ledger_of = ledger_of
         self._numbers = numbers
         self._looking = self._look_again = False
+        self._about: set[str] | None = set()  # what the next look is about; None: all that wait
         connection.server.inboxes[machine.name] = self._woken
         self.machine.after(self.world.rng.uniform(0, 0.1), self._beat)
 
     def _woken(self, about: Collection[str]) -> None:
         if self.connection.is_up:
             self._placing.ask(about)
+            if self._about is not None:
+                self._about.update(about)
             self.machine.after(0.001, self.look)
 
     def forget(self, hosted: Hosted) -> None:
@@ -566,6 +571,7 @@ class Worker:
 
     def _not_mine(self, session: str) -> None:
         self._claiming.discard(session)
+        self._about = None
         self.machine.after(0, self.look)
 
     def _node(self, now: float) -> Node:
@@ -586,6 +592,7 @@ class Worker:
 
         if self.connection.is_up:
             self._placing.ask()
+            self._about = None
             self.connection.ask(work, lambda _: self.look(), _nothing, key=part, size=BYTES["tell"])
         self.machine.after(BEAT, self._beat)
 
@@ -593,11 +600,15 @@ class Worker:
 
     def look(self) -> None:
         """Look for sessions that wait."""
-        broker = self.connection.server.data
+        server = self.connection.server
+        broker = server.data
 
         def work() -> tuple[float, dict[str, Node], dict[str, str]]:
             now = broker.now / 1000
             names = broker.waiting.first(now, 64)
+            if about:
+                known = [name for name in self._placing.known if server.part_of(name) not in parts]
+                names = [*(name for name in names if server.part_of(name) in parts), *known]
             waiting = [name for name in names if name not in self.hosted and name not in self._claiming]
             unknown = self._placing.unknown(waiting)
             for name in unknown:
@@ -606,9 +617,9 @@ class Worker:
                     broker.set_in(broker.waiting, name, None)
                 else:
                     self._placing.learn(name, found.fields["q"])
-            self._charge(waiting, unknown)
+            self._charge(parts, unknown, finds=bool(waiting))
             homes = {each: broker.homes[each] for each in self._placing.workspaces() if each in broker.homes}
-            return now, self._others(broker, homes.values(), count=CANDIDATES + len(waiting)) if waiting else {}, homes
+            return now, self._others(server, homes.values(), waiting) if waiting else {}, homes
 
         def done(found: tuple[float, dict[str, Node], dict[str, str]]) -> None:
             self._looking = False
@@ -624,26 +635,26 @@ class Worker:
             self._look_again = True
         elif self.connection.is_up and not self.draining:
             self._looking = True
-            server = self.connection.server
-            self.connection.ask(work, done, cut, key=server.parts[0], size=BYTES["look"])
+            about, self._about = self._about, set()
+            parts = sorted({server.part_of(name) for name in about}) if about else server.parts
+            self.connection.ask(work, done, cut, key=parts[0], size=BYTES["look"])
 
-    def _charge(self, waiting: Sequence[str], unknown: Sequence[str]) -> None:
-        """Count the calls of a look at the queue. Where all are counted, that is one for each part, and a search of each part."""
+    def _charge(self, parts: Sequence[str], unknown: Sequence[str], *, finds: bool) -> None:
+        """Count the calls of a look at the queue: where all are counted, one for each part."""
         server = self.connection.server
         if not server.counts_all:
-            server.charge(2 + len(unknown) if waiting else 1)
+            server.charge(2 + len(unknown) if finds else 1)
             return
-        for part in server.parts[1:]:
+        for part in parts[1:]:
             server.charge(1, part, size=BYTES["look"])
         for session in unknown:
             server.charge(1, session, size=BYTES["small"])
-        if waiting:
-            charge_search(server, count=CANDIDATES + len(waiting))
 
-    def _others(self, broker: SimulatedBroker, homes: Collection[str], *, count: int) -> dict[str, Node]:
-        others = {}
+    def _others(self, server: Server, homes: Collection[str], waiting: Sequence[str]) -> dict[str, Node]:
+        others, broker = {}, server.data
         for labels in self._placing.label_sets(self.labels):
-            others |= {node.id: node for node in broker.find_nodes(labels, count=count)}
+            found = find_nodes_at(server, labels, near=waiting, count=CANDIDATES + len(waiting))
+            others |= {node.id: node for node in found}
         for home in homes:
             if home not in others and home in broker.nodes and (node := decode_node(broker.nodes[home])) is not None:
                 others[home] = node

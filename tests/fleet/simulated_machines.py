@@ -110,14 +110,14 @@ class Server:
 
     def __init__(self, world: World, *, journal: bool, call_seconds: float, shards: int = 1, counts_all: bool = False) -> None:
         self.world = world
-        self.data = SimulatedBroker(journal=journal)
+        self.data = SimulatedBroker(journal=journal, parts=1 if shards == 1 else 16)
         self.is_up = True
         self.life = 0
         self.call_seconds = call_seconds
         self.slower = 1.0
         self.refuses = 0.0
         self.shards = [Shard() for _ in range(shards)]
-        self.parts = [f"part {number}" for number in range(1 if shards == 1 else 16)]
+        self.parts = [part.queue for part in self.data.keys.parts]
         self.counts_all = counts_all
         self._shard_of: dict[str, Shard] = {}
         self.connections: set[Connection] = set()
@@ -128,7 +128,7 @@ class Server:
         self._readers: dict[tuple[str, str], list[Callable[[], bool]]] = {}
 
     def shard_of(self, key: str) -> Shard:
-        """Return the process that has what belongs to `key`, the id of a session or the name of a part."""
+        """Return the process that has what belongs to `key`: the id of a session, or a key of a part."""
         if len(self.shards) == 1:
             return self.shards[0]
         found = self._shard_of.get(key)
@@ -137,8 +137,8 @@ class Server:
         return found
 
     def part_of(self, name: str) -> str:
-        """Return the part of the tables that has a session or a worker."""
-        return self.parts[slot_of(name) % len(self.parts)] if len(self.parts) > 1 else self.parts[0]
+        """Return a key of the part of the tables that has a session or a worker."""
+        return self.data.keys.part_of(name).queue
 
     def carry_out(self, work: Callable[[], Any]) -> Any:
         self.data.now = int((self.world.now + self._skew) * 1000) + 1_700_000_000_000

@@ -16,9 +16,9 @@ from simulated_ends import (
     Hosted,
     Line,
     Manner,
-    charge_search,
     decode_line,
     encode_line,
+    find_nodes_at,
 )
 from simulated_machines import Connection, Machine, World
 
@@ -378,7 +378,7 @@ class Program:
 
             def enqueue() -> None:
                 broker.set_in(broker.waiting, name, 0.0)
-                nodes = {node.id: node for node in broker.find_nodes(wanted.labels, count=CANDIDATES)}
+                nodes = {node.id: node for node in find_nodes_at(server, wanted.labels, near=[name], count=CANDIDATES)}
                 home = broker.homes.get(wanted.workspace) if wanted.workspace else None
                 if home in broker.nodes and (node := decode_node(broker.nodes[home])) is not None:
                     nodes[home] = node
@@ -387,7 +387,6 @@ class Program:
 
             if server.counts_all:
                 server.charge(1, name, size=150)  # the time
-                charge_search(server, count=CANDIDATES)
             connection.ask(enqueue, lambda _: driver.kick(), self._not_begun, key=server.part_of(name), size=150)
 
         def create() -> list[Any]:

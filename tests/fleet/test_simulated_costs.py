@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from broker_server import BrokerServer
 from programs import connected
-from simulated_ends import BYTES, charge_search, size_of
+from simulated_ends import BYTES, find_nodes_at, size_of
 from simulated_machines import Server, World
 
 from claude_transport.fleet.broker import Broker
@@ -80,8 +80,11 @@ async def test_the_calls_of_a_worker_have_the_sizes_that_the_model_gives_them(br
             "look": await measured(connection, lambda: tables.look(count=64)),
             "wake": await measured(connection, lambda: connection.publish(connection.keys.wake("worker-12345678"), SESSION)),
         }
-        server = Server(World(0), journal=False, call_seconds=0.0)
-        charge_search(server, count=CANDIDATES)
+        server = Server(World(0), journal=False, call_seconds=0.0, counts_all=True)
+        server.data.now = int(now * 1000)
+        for node in nodes:
+            server.data.tell(node)
+        find_nodes_at(server, (), near=[SESSION], count=CANDIDATES)
         found["search"] = await measured(connection, lambda: find_nodes(connection, now=now))
         expected = BYTES | {"search": server.shards[0].bytes}
         assert {name: 0.5 < size / expected[name] < 1.5 for name, size in found.items()} == dict.fromkeys(found, True), found
