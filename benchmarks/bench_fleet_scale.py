@@ -35,7 +35,6 @@ from claude_transport.fleet.answers import decode_node
 from claude_transport.fleet.placement import Node, Wanted, rank_nodes
 from claude_transport.fleet.roster import CANDIDATES
 
-
 BEGINS = 2500
 """The most sessions that begin in a second, in the tables. `--burst` shows more."""
 

@@ -6,6 +6,7 @@ answer from the same list.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -106,7 +107,27 @@ def rank_nodes(nodes: Iterable[Node], wanted: Wanted, *, now: float, home: str |
         home: the worker that had the workspace last. It comes first as long as it lives and has room.
     """
     fit = [node for node in nodes if node.room and may_have(node, wanted) and node.lives(now)]
-    return sorted(fit, key=lambda node: (node.id != home, node.share, -node.room, node.id))
+    return _home_first(sorted(fit, key=by_load), home)
+
+
+def by_load(node: Node) -> tuple[float, int, str]:
+    """Return what workers are ordered by: the least loaded one first, then the one with the most room."""
+    return node.share, -node.room, node.id
+
+
+def _home_first(ranked: list[Node], home: str | None) -> list[Node]:
+    at_home = [node for node in ranked if node.id == home] if home is not None else []
+    return [*at_home, *(node for node in ranked if node.id != home)] if at_home else ranked
+
+
+def _move_in(ranked: list[Node], node: Node) -> None:
+    """Put a worker of which the load has changed into its new place."""
+    for at, each in enumerate(ranked):
+        if each.id == node.id:
+            del ranked[at]
+            if node.room:
+                insort(ranked, node, key=by_load)
+            return
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -179,8 +200,12 @@ class Placing:
         nodes = {node.id: node for node in (*others, own)}
         claims: list[tuple[str, Wanted]] = []
         wakes: dict[str, list[str]] = {}
+        orders: dict[tuple[frozenset[str], int], list[Node]] = {}  # of the workers, for sessions with the same needs
         for name, wanted in self._wanted.items():
-            ranked = rank_nodes(nodes.values(), wanted, now=now, home=homes.get(wanted.workspace))
+            needs = frozenset(wanted.labels), wanted.version
+            if needs not in orders:
+                orders[needs] = rank_nodes(nodes.values(), wanted, now=now)
+            ranked = _home_first(orders[needs], homes.get(wanted.workspace))
             if not ranked:
                 continue
             may_wake = name not in self._passed_on and (asked is None or name in asked)
@@ -192,7 +217,9 @@ class Placing:
             elif patience is not None and may_wake:
                 self._passed_on.add(name)
                 wakes.setdefault(taker.id, []).append(name)
-            nodes[taker.id] = msgspec.structs.replace(taker, load=taker.load + 1)
+            nodes[taker.id] = busier = msgspec.structs.replace(taker, load=taker.load + 1)
+            for order in orders.values():
+                _move_in(order, busier)
         return Placed(claims, wakes)
 
 

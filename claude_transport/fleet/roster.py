@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from claude_transport.errors import ProtocolError
 from claude_transport.fleet.answers import MALFORMED, bytes_of, decode_node, nodes_of, text_of
 from claude_transport.fleet.broker import Broker, BrokerCut
-from claude_transport.fleet.placement import MAX_NODE_BYTES, Node
+from claude_transport.fleet.placement import MAX_NODE_BYTES, Node, by_load
 from claude_transport.fleet.scripts import SharedKeys
 from claude_transport.loggers import logger_for
 
@@ -60,7 +60,7 @@ async def find_nodes(
         if some and sum(node.room > 0 for each in found for node in each.nodes) < count:
             share = count if len(some) == 1 else math.ceil(2 * count / len(some))
             found += await broker.at_each_part(partial(_find_in, broker, labels=frozenset(labels), now=now, count=share), some)
-    nodes = sorted((node for each in found for node in each.nodes), key=lambda node: (node.share, -node.room, node.id))
+    nodes = sorted((node for each in found for node in each.nodes), key=by_load)
     return Found(nodes, [row for each in found for row in each.gone])
 
 

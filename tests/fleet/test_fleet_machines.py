@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import random
+from collections.abc import Collection, Mapping
 
+import msgspec
 import pytest
 
 from claude_transport.errors import ConnectionLost, ProtocolError, ReplayGap
@@ -648,6 +650,47 @@ def test_a_session_goes_to_the_worker_that_had_its_workspace() -> None:
     placing.learn("s", Wanted(workspace="w"))
     assert placing.workspaces() == {"w"}
     assert [name for name, _ in placing.place(nodes[0], nodes[1:], now=1.0, homes={"w": "a"}).claims] == ["s"]
+
+
+def claims_of_one_by_one(nodes: list[Node], me: str, wants: Mapping[str, Wanted], homes: Mapping[str, str]) -> list[str]:
+    """What the worker `me` claims at once, with all workers ranked anew for each session."""
+    there, claims = {node.id: node for node in nodes}, []
+    for name, wanted in wants.items():
+        if ranked := rank_nodes(there.values(), wanted, now=1.0, home=homes.get(wanted.workspace)):
+            taker = ranked[0]
+            there[taker.id] = msgspec.structs.replace(taker, load=taker.load + 1)
+            claims += [name] if taker.id == me else []
+    return claims
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_sessions_of_all_kinds_are_divided_as_if_each_was_the_only_one(seed: int) -> None:
+    rng = random.Random(seed)
+    nodes = [
+        Node(
+            id=f"w{number}",
+            capacity=rng.randint(1, 5),
+            load=rng.randint(0, 3),
+            labels=rng.sample(["a", "b", "c"], rng.randint(0, 3)),
+            versions=rng.choice([(1,), (1, 2)]),
+            seen=rng.choice([1.0, 1.0, 1.0, -60.0]),
+            draining=rng.random() < 0.1,
+        )
+        for number in range(8)
+    ]
+    wants = {
+        f"s{number}": Wanted(
+            labels=rng.sample(["a", "b"], rng.randint(0, 2)), workspace=rng.choice(["", "x", "y"]), version=rng.choice([1, 2])
+        )
+        for number in range(20)
+    }
+    homes = {"x": f"w{rng.randrange(8)}", "y": "gone"}
+    for own in nodes:
+        placing = Placing()
+        for name, wanted in wants.items():
+            placing.learn(name, wanted)
+        found = placing.place(own, [node for node in nodes if node is not own], now=1.0, homes=homes)
+        assert [name for name, _ in found.claims] == claims_of_one_by_one(nodes, own.id, wants, homes)
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"id":1}', b'{"id":"' + b"x" * 5000 + b'"}', b"\xff"])
