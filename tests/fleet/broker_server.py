@@ -23,6 +23,7 @@ class BrokerServer:
 
     def start(self) -> None:
         where = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self.folder), "--daemonize", "no"]
+        where += ["--repl-diskless-sync-delay", "0"]  # else it waits five seconds before it serves a replica
         self._process = subprocess.Popen([redis_program(), *where, *self._arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         assert self._process.stdout is not None
         said = []

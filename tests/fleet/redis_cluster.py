@@ -28,7 +28,8 @@ class ClusterNode:
         self.port = self.bus = self.tls_port = 0
         where = ["--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
         cluster = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1500", "--appendonly", "yes", "--appendfsync", "everysec"]
-        self._command = [redis_program(), *where, *cluster, *settings]
+        replication = ["--repl-diskless-sync-delay", "0"]  # else each replica waits five seconds for others to be served with it
+        self._command = [redis_program(), *where, *cluster, *replication, *settings]
         self._process: subprocess.Popen[bytes] | None = None
 
     def begin(self) -> None:

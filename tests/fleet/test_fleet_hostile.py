@@ -159,7 +159,7 @@ async def test_a_worker_ends_the_session_of_an_input_that_it_cannot_read_though_
     broker: BrokerServer, command: tuple[Any, ...]
 ) -> None:
     """Otherwise it would ask for that input again and again, without a pause."""
-    worker = FleetWorker(broker.url, command=ECHO)
+    worker = FleetWorker(broker.url, command=ECHO, lease=1.5)
     async with connected(broker) as connection, serving(worker), FleetTransport(broker.url) as good:
         victim = FleetTransport(broker.url, close_timeout=0.2)
         await victim.connect()

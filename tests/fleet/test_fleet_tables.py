@@ -128,7 +128,7 @@ async def test_nothing_is_left_of_a_session_whose_client_has_deleted_its_hash(br
     connection = Broker(BrokerAddress(broker.url))
     await connection.start(timeout=10)
     keys = connection.keys
-    async with serving(FleetWorker(broker.url, command=ECHO)):
+    async with serving(FleetWorker(broker.url, command=ECHO, lease=1.5)):
         for is_running in (True, False):
             transport = FleetTransport(broker.url, close_timeout=0.2)
             await transport.connect()

@@ -297,7 +297,7 @@ async def test_a_client_cannot_name_the_conversation_that_the_next_worker_resume
         started.append(options)
         return SubprocessTransport(command=ECHO)
 
-    worker = FleetWorker(broker.url, options=ClaudeOptions(session_store=store), launch=launch)
+    worker = FleetWorker(broker.url, options=ClaudeOptions(session_store=store), launch=launch, lease=1.5)
     async with serving(worker), FleetTransport(broker.url) as transport:
         session = str(transport.session)
         await transport.write('{"n":0}')
@@ -322,7 +322,7 @@ async def test_the_next_worker_resumes_the_conversation_of_the_worker_before(bro
         started.append(options)
         return SubprocessTransport(command=ECHO)
 
-    worker = FleetWorker(broker.url, options=ClaudeOptions(session_store=store), launch=launch)
+    worker = FleetWorker(broker.url, options=ClaudeOptions(session_store=store), launch=launch, lease=1.5)
     async with serving(worker), FleetTransport(broker.url) as transport:
         session, conversation = str(transport.session), str(started[0].session_id)
         entry: Any = {"type": "user", "uuid": "1", "message": {"role": "user", "content": "Hello"}}
@@ -359,7 +359,7 @@ async def test_the_first_worker_starts_the_conversation_of_its_options_and_the_n
         started.append(chosen)
         return SubprocessTransport(command=ECHO)
 
-    worker = FleetWorker(broker.url, options=ClaudeOptions(**options), launch=launch)
+    worker = FleetWorker(broker.url, options=ClaudeOptions(**options), launch=launch, lease=1.5)
     async with serving(worker), FleetTransport(broker.url) as transport:
         session = str(transport.session)
         assert started == [ClaudeOptions(**options)]

@@ -155,7 +155,7 @@ async def test_a_broker_that_changes_its_mode_is_not_used() -> None:
     async with node.serving() as connection:
         await connection.start(timeout=10)
         node.replies[b"HELLO"] = b"%1\r\n+mode\r\n+standalone\r\n"
-        node.replies[b"ECHO"] = b"?"  # no answer of a server: the connection is given up
+        node.replies[b"ECHO"] = b"?\r\n"  # no answer of a server: the connection is given up
         with pytest.raises(BrokerCut):
             await connection.command("echo", "x")
         with pytest.raises(errors.ConnectionLost) as caught:

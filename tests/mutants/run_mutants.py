@@ -126,7 +126,8 @@ def room_of(name: str, wanted: list[str], *, is_narrow: bool) -> Room:
     files = [path for path in files_of(name) if any(path == each or path.startswith(f"{each}/") for each in wanted)]
     modules = [path.removesuffix(".py").replace("/", ".") for path in files]
     folders = [ROOT / each for each in ROOMS[name]["tests"]]
-    tests = [path for folder in folders for path in ([folder] if folder.is_file() else sorted(folder.rglob("test_*.py")))]
+    found = [path for folder in folders for path in ([folder] if folder.is_file() else sorted(folder.rglob("test_*.py")))]
+    tests = [path for path in found if str(path.relative_to(ROOT)) not in ROOMS[name].get("without", [])]
     importing = [path for path in tests if is_narrow and any(f"{each} " in path.read_text("utf-8") for each in modules)]
     chosen = [str(path.relative_to(ROOT)) for path in importing or tests]
     return Room(name, files, list(dict.fromkeys([*OF_EVERY_ROOM, *chosen])))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import run_mutants
 from mutations import mutants_of
-from run_mutants import files_of, verdict_of
+from run_mutants import files_of, room_of, verdict_of
 
 ROOT = Path(__file__).parent.parent.parent
 ROOMS = tomllib.loads((Path(__file__).parent / "rooms.toml").read_text("utf-8"))
@@ -135,6 +135,15 @@ def test_a_room_in_which_no_test_was_measured_is_left_out_and_nothing_of_it_is_a
 def test_the_files_and_the_tests_of_a_room_are_there(name: str) -> None:
     assert [pattern for pattern in ROOMS[name]["files"] if not [*ROOT.glob(pattern)]] == []
     assert [path for path in ROOMS[name]["tests"] if not (ROOT / path).exists()] == []
+
+
+def test_a_slow_test_that_another_room_has_is_not_run_for_each_mutant_of_this_one() -> None:
+    slow = "tests/fleet/test_fleet_cluster.py"
+    tests = {name: room_of(name, ["claude_transport"], is_narrow=False).tests for name in ("fleet", "cluster")}
+    assert {name: slow in tests[name] for name in tests} == {"fleet": False, "cluster": True}
+    assert "tests/fleet/test_fleet_workers.py" in tests["fleet"]
+    without = {path for room in ROOMS.values() for path in room.get("without", [])}
+    assert without <= {path for room in ROOMS.values() for path in room["tests"]}
 
 
 def test_no_file_is_in_two_rooms() -> None:
