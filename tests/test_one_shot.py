@@ -24,6 +24,7 @@ from claude_transport import (
     ClaudeOptions,
     CLINotFoundError,
     ConnectionLost,
+    HookMatcher,
     Message,
     MissingResult,
     MockTransport,
@@ -34,6 +35,7 @@ from claude_transport import (
 )
 from claude_transport.completion.one_shot import OneShot
 from claude_transport.errors import ClaudeTransportError, UsageError
+from claude_transport.hooks import PreToolUseDecision
 from claude_transport.testing import Answer, FakeClaude, Scenario, ScriptedTurn, steps
 
 LONG_GRACE = 3.0  # seconds; 0.3 were measured
@@ -533,3 +535,28 @@ async def test_a_one_shot_is_open_until_its_input_has_ended() -> None:
     assert repr(shot) == "<OneShot over Peer, open>"
     rest = [message.type async for message in shot]
     assert (rest, repr(shot)) == (["result", "assistant"], "<OneShot over Peer, closed>")
+
+
+class OldPeer(Peer):
+    """A CLI that goes on unasked when it cannot ask a hook."""
+
+    async def write(self, data: str) -> None:
+        await super().write(data)
+        if '"initialize"' in data:
+            self.said[-1]["response"]["response"] = {"claude_code_version": "2.1.191"}
+
+
+@virtual_time
+async def test_agents_that_hooks_guard_are_cut_off_by_closing_where_they_would_go_on_unasked() -> None:
+    """Such a query cannot end its input. That is no error of a conversation whose prompts have their results."""
+
+    async def denies(*_: object) -> PreToolUseDecision:
+        return PreToolUseDecision.deny("no")
+
+    agent = {"task_id": "t1", "task_type": "local_agent", "description": "dig"}
+    peer = OldPeer([{"type": "system", "subtype": "background_tasks_changed", "tasks": [agent]}, state("running"), said("one"), result()])
+    began = anyio.current_time()
+    hooks = {"PreToolUse": [HookMatcher(hooks=[denies])]}
+    messages = await read(query("x", transport=peer, background_timeout=7.0, hooks=hooks))
+    assert [message.type for message in messages] == ["system", "system", "assistant", "result"]
+    assert (round(anyio.current_time() - began, 6), peer.log[-1]) == (7.0, "close")

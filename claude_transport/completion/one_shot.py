@@ -169,7 +169,8 @@ class OneShot:
                         self._background_timeout,
                         printable(", ".join(cut.values())),
                     )
-                await self._end_input()
+                if not await self._end_input():
+                    return None
 
     async def _go_on(self) -> bool:
         """Send the next prompt when the last one is done; without one, end the input when nothing is under way. Return True if so."""
@@ -197,13 +198,16 @@ class OneShot:
             self._unsent = exc  # reading tells the reason soon
             self._input_ended = True
 
-    async def _end_input(self) -> None:
+    async def _end_input(self) -> bool:
+        """End the input. Returns False when hooks guard what still runs, and the CLI would go on without asking them: closing ends it."""
         self._input_ended = True
         try:
             await self._query.end_input()
-        except ClaudeTransportError as exc:
-            if not tells_of_the_end(exc):
-                raise
+        except UsageError:
+            return False
+        except ClaudeTransportError:
+            pass  # reading raises it, unless the peer is just gone
+        return True
 
     def _patience(self) -> float:
         """Return the seconds to wait in silence: without limit while a turn or a callback is at work."""
