@@ -230,6 +230,11 @@ def test_the_result_of_an_interrupted_turn_says_so() -> None:
     assert (result.outcome.code, result.result) == (interrupted().code, None)
 
 
+@pytest.mark.parametrize(("told", "shown"), [(304, 304), (None, 0)])
+def test_the_result_of_a_turn_says_how_long_it_took(told: int | None, shown: int) -> None:
+    assert result_of(TurnData(id="one", status="completed", duration_ms=told), RunningTurn(id="one", thread_id="t")).duration_ms == shown
+
+
 def test_a_turn_that_is_ended_twice_counts_once() -> None:
     watch, ended = CodexWatch(), b'{"method":"turn/completed","params":{"threadId":"t","turn":{"id":"one","status":"completed"}}}'
     events = [event for _ in range(3) for event in watch.heard(decode_message(ended))]

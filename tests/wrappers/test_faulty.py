@@ -152,6 +152,16 @@ async def test_delays_are_slept_before_the_line_they_name() -> None:
     assert flat(batches) == LINES
 
 
+async def test_lines_that_are_not_delayed_are_not_slept_for() -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    batches, _ = await read([Delay(seconds=2.0, line=2)], sleep=sleep)
+    assert (slept, flat(batches)) == ([2.0], LINES)
+
+
 async def test_a_reader_cancelled_in_a_delay_loses_no_line() -> None:
     async def sleep(_seconds: float) -> None:
         slept.append(1)
