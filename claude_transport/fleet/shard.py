@@ -109,15 +109,12 @@ class Shard:
         """Make a connection, and carry it. Calls `lost` with it when it is lost."""
         with anyio.fail_after(COMMAND_TIMEOUT):
             link = await RespConnection.open(self.address, heard=self._pushed, timeout=COMMAND_TIMEOUT)
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._carry, link, lost)
-                with anyio.fail_after(COMMAND_TIMEOUT):
-                    self._greeted(await link.greet(self.address))
-                yield link
-                tasks.cancel_scope.cancel()
-        finally:
-            await link.aclose()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._carry, link, lost)  # which closes it at its end
+            with anyio.fail_after(COMMAND_TIMEOUT):
+                self._greeted(await link.greet(self.address))
+            yield link
+            tasks.cancel_scope.cancel()
 
     def _pushed(self, items: list[Any]) -> None:
         self._heard(self, items)
@@ -142,7 +139,6 @@ class Shard:
             try:
                 async with self._connected(self._ear_lost) as ear:
                     self.ear = ear
-                    self.tuned.clear()
                     self._woken.fire()
                     self._listening(self)
                     while self.ear is ear:

@@ -540,3 +540,24 @@ async def test_a_program_that_begins_while_the_connection_of_others_is_lost_gets
             await a_moment()
     assert not shared.is_connected
     await shared.aclose()
+
+
+async def test_a_start_waits_for_a_connection_that_was_lost_after_it_was_made_again(broker: BrokerServer) -> None:
+    """Why an earlier one was lost is no reason any more."""
+    address = BrokerAddress(broker.url)
+    connection = Broker.shared(address)
+    await connection.start(timeout=10)
+    broker.kill()
+    with anyio.fail_after(20):
+        while Broker.shared(address) is connection:  # until an attempt to reach it has failed
+            await a_moment()
+    await anyio.to_thread.run_sync(broker.start)
+    await connection.reached("S", patience=20)
+    async with connected(broker) as other:
+        await other.command("client_kill", "type", "normal", "skipme", "yes")
+        with anyio.fail_after(20):
+            while connection.is_connected:
+                await anyio.lowlevel.checkpoint()
+        await connection.start(timeout=10)
+    await connection.aclose()
+    await connection.aclose()

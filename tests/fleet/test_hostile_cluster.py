@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import socket
 from collections.abc import AsyncIterator
 
 import anyio
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
+from virtual_time import jumping
 
 from claude_transport import errors
 from claude_transport.fleet.broker import Broker, BrokerAddress, BrokerCut
@@ -173,11 +175,15 @@ async def test_a_server_of_a_cluster_that_does_not_know_sharded_channels_refuses
         assert caught.value.code == "fleet.refused"
 
 
+def subscribed(name: bytes) -> bytes:
+    """The answer to `SSUBSCRIBE`."""
+    return b">3\r\n$10\r\nssubscribe\r\n$%d\r\n%b\r\n:1\r\n" % (len(name), name)
+
+
 async def test_a_slot_that_has_moved_is_called_and_heard_where_it_is_before_the_map_is_known() -> None:
     heard: list[bytes] = []
-    followed = b">3\r\n$10\r\nssubscribe\r\n$4\r\nnews\r\n:1\r\n"
-    source = FakeNode(mode=b"cluster", replies={b"CLUSTER": ALL, b"SSUBSCRIBE": followed})
-    target = FakeNode(mode=b"cluster", replies={b"SSUBSCRIBE": followed, b"HGET": b"$1\r\nx\r\n"})
+    source = FakeNode(mode=b"cluster", replies={b"CLUSTER": ALL, b"SSUBSCRIBE": subscribed(b"news"), b"SUNSUBSCRIBE": b""})
+    target = FakeNode(mode=b"cluster", replies={b"SSUBSCRIBE": subscribed(b"news"), b"HGET": b"$1\r\nx\r\n"})
     async with source.serving() as connection, target.serving():
         await connection.start(timeout=10)
         await connection.follow("news", heard.append)
@@ -192,7 +198,75 @@ async def test_a_slot_that_has_moved_is_called_and_heard_where_it_is_before_the_
             while target.asked.count(b"SSUBSCRIBE") < 1 or len(heard) < 2:
                 await anyio.lowlevel.checkpoint()
         assert set(heard) == {b""}  # what was told meanwhile was missed
+        source.replies[b"SSUBSCRIBE"] = subscribed(b"weather")
+        await connection.follow("weather", bool)  # it takes what it is told in order
         assert source.asked.count(b"SUNSUBSCRIBE") == 0  # it tells nobody any more by itself
+
+
+async def test_a_channel_whose_slot_has_moved_to_a_server_that_is_known_is_heard_there_at_once() -> None:
+    heard: list[bytes] = []
+    slot = slot_of("news")
+    target = FakeNode(mode=b"cluster", replies={b"SSUBSCRIBE": subscribed(b"news"), b"HGET": b"$1\r\nx\r\n"})
+    source = FakeNode(mode=b"cluster", replies={b"SSUBSCRIBE": subscribed(b"news")})
+    async with target.serving(), source.serving() as connection:
+        source.replies[b"CLUSTER"] = slots((0, slot, b"", b"PORT"), (slot + 1, 16383, b"127.0.0.1", b"%d" % target.port))
+        await connection.start(timeout=10)
+        assert connection.is_connected
+        await connection.follow("news", heard.append)
+        assert heard == [b""]
+        source.replies[b"CLUSTER"] = b""  # it does not answer this any more
+        source.replies[b"HGET"] = b"-MOVED %d 127.0.0.1:%d\r\n" % (slot, target.port)
+        assert await connection.command("hget", "news", "field") == b"x"
+        with anyio.fail_after(20):
+            while target.asked.count(b"SSUBSCRIBE") < 1 or len(heard) < 3:
+                await anyio.lowlevel.checkpoint()
+        assert heard == [b""] * 3  # it has moved, and is heard again: what was told before each of them was missed
+
+
+async def test_a_channel_that_its_server_sends_elsewhere_is_followed_again_there_when_it_is_back() -> None:
+    heard: list[bytes] = []
+    moved = b"-MOVED %d :PORT\r\n" % slot_of("news")
+    node = FakeNode(mode=b"cluster", replies={b"CLUSTER": ALL, b"SSUBSCRIBE": moved})
+    async with node.serving() as connection:
+        await connection.start(timeout=10)
+        with pytest.raises(BrokerCut, match="another server of the broker has the channel now"):
+            await connection.follow("news", heard.append)
+        with anyio.fail_after(20):
+            while node.asked.count(b"SSUBSCRIBE") < 4:
+                await anyio.lowlevel.checkpoint()
+            node.replies[b"SSUBSCRIBE"] = subscribed(b"news")
+            while not heard:
+                await anyio.lowlevel.checkpoint()
+        assert set(heard) == {b""}
+
+
+async def test_a_channel_that_a_server_ends_by_itself_is_followed_again_when_the_map_is_known() -> None:
+    """As it does when the slot of the channel is given away."""
+    heard: list[bytes] = []
+    node = FakeNode(mode=b"cluster", replies={b"CLUSTER": ALL, b"SSUBSCRIBE": subscribed(b"news")})
+    async with node.serving() as connection:
+        await connection.start(timeout=10)
+        await connection.follow("news", heard.append)
+        ended = b">3\r\n$12\r\nsunsubscribe\r\n$4\r\nnews\r\n:0\r\n"
+        node.replies[b"SSUBSCRIBE"] = subscribed(b"weather") + ended
+        await connection.follow("weather", bool)
+        node.replies[b"SSUBSCRIBE"] = subscribed(b"news")
+        with anyio.fail_after(20):
+            while len(heard) < 2:
+                await anyio.lowlevel.checkpoint()
+        assert (node.asked.count(b"SSUBSCRIBE"), heard) == (3, [b"", b""])
+
+
+@jumping(idle=0.05)
+async def test_a_call_that_is_sent_to_a_server_that_says_nothing_is_cut_in_its_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        node = FakeNode(mode=b"cluster", replies={b"CLUSTER": ALL, b"HGET": b"-ASK 1 127.0.0.1:%d\r\n" % mute.getsockname()[1]})
+        async with node.serving() as connection:
+            await connection.start(timeout=10)
+            began = anyio.current_time()
+            with anyio.fail_after(3600), pytest.raises(BrokerCut, match="is not connected"):
+                await connection.command("hget", "key", "field")
+            assert anyio.current_time() - began == pytest.approx(5.0, abs=1.0)
 
 
 async def test_a_server_that_gets_its_first_slots_keeps_its_connection_while_the_map_is_learnt() -> None:
