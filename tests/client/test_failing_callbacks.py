@@ -10,7 +10,7 @@ import pytest
 from peers import ForeignTransport, Frame, permission, soon
 
 from claude_transport import Allow, Deny, HookMatcher, Query
-from claude_transport.errors import ConfigurationError, ControlRequestFailed
+from claude_transport.errors import ConfigurationError, ControlRequestFailed, UsageError
 from claude_transport.exchange.failures import watching_callbacks
 
 Policy = Literal["deny", "allow"]
@@ -89,6 +89,20 @@ async def test_a_watcher_hears_of_each_failure_until_it_has_watched_enough() -> 
         await reply_to(transport, permission("q2"))
     ((name, error, what),) = heard
     assert ("can_use_tool" in name, type(error), what) == (True, OSError, "")
+
+
+@pytest.mark.parametrize("decision", [*NONSENSE, *UNWRITABLE[1:3]], ids=kind_of)
+async def test_what_is_no_decision_is_told_as_a_wrong_use_of_this_library(decision: Any) -> None:
+    heard: list[BaseException | None] = []
+
+    async def decide(*_: object) -> Any:
+        return decision
+
+    transport = ForeignTransport()
+    async with Query(transport, can_use_tool=decide):
+        with watching_callbacks(lambda _name, error, _what: heard.append(error)):
+            message = (await reply_to(transport, permission()))["response"]["message"]
+    assert ([type(error) for error in heard], "UsageError" in message) == ([UsageError], True)
 
 
 async def test_what_is_told_of_a_failure_names_its_kind_and_not_what_was_in_it() -> None:
