@@ -7,7 +7,7 @@ import gc
 import json
 import threading
 import tracemalloc
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -22,7 +22,6 @@ from virtual_time import jumping_backends
 from claude_transport.gateway.arrival import Arrival
 from claude_transport.gateway.observatory import Viewing
 from claude_transport.inspection.page import LiveTimeline
-from claude_transport.observing import ObservedLine
 from claude_transport.observing.following import in_thread
 from claude_transport.protocol.server_sent_events import HEARTBEAT
 from claude_transport.serving.door import GatewayLimits
@@ -402,19 +401,21 @@ async def test_a_page_that_leaves_in_the_middle_of_reading_costs_the_others_no_l
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("step", ["read", "changes"])
 @pytest.mark.parametrize("natively", [False, True], ids=["by its scope", "by asyncio"])
-async def test_a_page_that_is_cancelled_while_a_thread_reads_makes_the_others_miss_and_repeat_nothing(
-    anyio_backend_name: str, natively: bool, monkeypatch: pytest.MonkeyPatch
+async def test_a_page_that_is_cancelled_while_a_thread_works_makes_the_others_miss_and_repeat_nothing(
+    anyio_backend_name: str, natively: bool, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, begun, go_on = LiveTimeline.read, threading.Event(), threading.Event()
+    work, begun, go_on = getattr(LiveTimeline, step), threading.Event(), threading.Event()
     at_once: list[int] = []
 
-    def slowly(timeline: LiveTimeline, lines: Iterable[ObservedLine]) -> None:
+    def slowly(timeline: LiveTimeline, given: object) -> object:
         at_once.append(1)
         begun.set()
         go_on.wait(30)
-        read(timeline, lines)
+        made = work(timeline, given)
         at_once.pop()
+        return made
 
     async def watch_until(page: Observer, texts: list[str]) -> None:
         async with anyio.create_task_group() as tasks:
@@ -428,7 +429,7 @@ async def test_a_page_that_is_cancelled_while_a_thread_reads_makes_the_others_mi
         await watch_until(before, ["first"])  # what has changed since the beginning is kept for other pages
         for text in ("second", "third"):
             await scene.exchange(said(text, padding=70_000))  # each is read by itself
-        monkeypatch.setattr(LiveTimeline, "read", slowly)
+        monkeypatch.setattr(LiveTimeline, step, slowly)
         if natively and anyio_backend_name == "asyncio":  # as servers do: no scope of anyio shields from this
             task = asyncio.ensure_future(cancelled.watch())
             await anyio.to_thread.run_sync(begun.wait)
