@@ -33,6 +33,7 @@ from claude_transport.errors import (
     UsageError,
 )
 from claude_transport.launch.options import ClaudeOptions
+from claude_transport.loops.current import HostLoop
 from claude_transport.protocol.expectation import ExpectationFailed
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.protocol.tape import Tape, TapeHeader, read_start
@@ -833,3 +834,24 @@ def test_a_disk_that_hangs_keeps_no_interpreter_from_leaving(tmp_path: Path) -> 
     os.mkfifo(path)
     ran = subprocess.run([sys.executable, "-c", HANGING_DISK, path], capture_output=True, text=True, timeout=30, check=False)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "leaving\n", "")
+
+
+async def test_no_thread_of_a_tape_runs_when_it_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that counts its threads, or forks, finds none of them."""
+    path = tmp_path / "tape"
+    never = threading.Event()
+
+    class Told(HostLoop):
+        """Keeps the thread that tells the loop of its end a little longer."""
+
+        def call_soon(self, func: Callable[[], object]) -> bool:
+            told = super().call_soon(func)
+            never.wait(0.05)
+            return told
+
+    monkeypatch.setattr("claude_transport.wrappers.recording.HostLoop", Told)
+    file = TapeFile(path, header=TapeHeader(), redactor=None)
+    file.put(0.0, "out", b"{}")
+    assert [each.name for each in threading.enumerate() if str(path) in each.name] == [f"claude tape {path}"]
+    await file.aclose(timeout=30)
+    assert [each.name for each in threading.enumerate() if str(path) in each.name] == []
