@@ -233,3 +233,38 @@ async def test_a_tool_of_this_program_that_crashes_costs_its_server_and_not_the_
         assert transport.responses()["q1"]["response"]["mcp_response"]["error"]["message"] == "the server 'box' has ended"
         assert await query.request("still_there") == {}
         assert query.failed_callbacks == 1
+
+
+LEAVES: list[tuple[str, type[BaseException]]] = [
+    ("asyncio", SystemExit),
+    ("asyncio", KeyboardInterrupt),
+    ("trio", KeyboardInterrupt),  # of an exit, trio has a log alone: its background tasks cannot end the program
+]
+
+
+@pytest.mark.parametrize(("backend", "kind"), LEAVES)
+def test_a_tool_of_this_program_that_ends_the_program_ends_it(backend: str, kind: type[BaseException]) -> None:
+    pytest.importorskip("mcp")
+    from mcp.server import MCPServer
+    from mcp_peers import HELLO
+
+    server = MCPServer("box")
+
+    @server.tool()
+    async def tool() -> str:
+        raise kind
+
+    def mcp(message: Frame, request_id: str) -> Frame:
+        body = {"subtype": "mcp_message", "server_name": "box", "message": {"jsonrpc": "2.0", **message}}
+        return {"type": "control_request", "request_id": request_id, "request": body}
+
+    async def main() -> None:
+        transport = ForeignTransport()
+        async with Query(transport, mcp_servers={"box": server}):
+            transport.say(mcp({"id": 0, "method": "initialize", "params": HELLO}, "hello"))
+            await soon(lambda: "hello" in transport.responses())
+            transport.say(mcp({"id": 2, "method": "tools/call", "params": {"name": "tool", "arguments": {}}}, "q1"))
+            await in_time(anyio.sleep_forever())
+
+    with pytest.raises(kind):
+        anyio.run(main, backend=backend)

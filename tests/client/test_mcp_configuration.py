@@ -61,7 +61,7 @@ async def test_a_server_that_cannot_be_connected_fails_the_start_by_its_name_and
     query = Query(answering(errors={"b": f"ECONNREFUSED http://x/?key={KEY}"}), mcp_servers={"a": STDIO, "b": HTTP})
     with pytest.raises(ControlRequestFailed, match=r"could not be connected: 'b': ECONNREFUSED") as caught:
         await in_time(query.start())
-    assert caught.value.error_code == "mcp_server_failed"
+    assert (caught.value.subtype, caught.value.error_code) == ("mcp_set_servers", "mcp_server_failed")
     assert KEY not in str(caught.value)
     assert query.has_ended
 
