@@ -76,7 +76,8 @@ def read_bridge_settings(env: Mapping[str, str], *, url: str | None = None, serv
     found[TOKEN_VARIABLE] = env.get(TOKEN_VARIABLE, "")
     missing = [name for name, value in found.items() if not value]
     if missing:
-        raise ConfigurationError(f"a bridge needs {' and '.join(missing)} in its environment: bridge_config() puts them there")
+        message = f"a bridge needs {' and '.join(missing)} in its environment: bridge_config() puts them there"
+        raise ConfigurationError(message, option="env")
     return BridgeSettings(
         address=check_bridge_url(found[URL_VARIABLE]), token=check_token(found[TOKEN_VARIABLE]), server=found[SERVER_VARIABLE]
     )

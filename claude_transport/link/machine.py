@@ -98,7 +98,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             case "auth":
                 return AuthenticationError(text, reason=self.text)
             case "options":
-                return ConfigurationError(text, reason=self.text)
+                return ConfigurationError(text, option="options", reason=self.text)
             case "replay_gap":
                 return ReplayGap(text, reason=self.text)
             case "session":
