@@ -393,7 +393,7 @@ async def test_an_unknown_mode_and_an_unsupported_request_have_their_codes() -> 
         async with Query(Peer(lambda _, reply=reply: reply)) as query:  # type: ignore[misc]
             with pytest.raises(ControlRequestFailed) as caught:
                 await query.set_permission_mode("x")
-        assert caught.value.error_code == code
+        assert (caught.value.error_code, caught.value.reason) == (code, "no")
 
 
 @pytest.mark.parametrize(("call", "request_"), RECORDED + UNRECORDED, ids=names(RECORDED + UNRECORDED))

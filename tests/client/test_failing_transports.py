@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -26,7 +27,7 @@ from claude_transport import (
 )
 from claude_transport.client.controls import InterruptOutcome
 from claude_transport.codex import CodexSession
-from claude_transport.errors import ClaudeTransportError, CLIConnectionError, ConnectionLost, ProcessError, TransportClosed
+from claude_transport.errors import ClaudeTransportError, CLIConnectionError, ConnectionLost, ConnectTimeout, ProcessError, TransportClosed
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.testing import FakeClaude, FakeCodex, Scenario
 from claude_transport.transport import Client, SessionTerms
@@ -387,3 +388,34 @@ async def test_a_transport_that_cannot_find_the_version_fails_the_start_with_the
         assert str(caught.value).startswith("the find_cli_version of the transport failed: Defect('a defect in find_cli_version')")
     else:
         assert (type(caught.value), str(caught.value)) == (CLIConnectionError, str(error))
+
+
+class Foreign(Exception):
+    """How another library says that a process has ended."""
+
+    def __init__(self, exit_code: int, stderr: str | None) -> None:
+        super().__init__("it has ended")
+        self.exit_code = exit_code
+        self.stderr = stderr
+
+
+@pytest.mark.parametrize("words", ["the last words", None])
+async def test_how_a_process_of_another_library_ended_is_told_with_its_last_words(words: str | None) -> None:
+    transport = ForeignTransport()
+    async with Query(transport) as query_:
+        turn = await query_.send("Hi")
+        transport.finish(Foreign(-9, words))
+        with pytest.raises(ProcessError) as caught:
+            await in_time(turn.result())
+        with pytest.raises(TransportClosed) as later:
+            await query_.send("again")
+    for error in (caught.value, later.value):
+        assert (error.exit_code, error.signal, error.stderr_tail) == (None, 9, words or "")
+
+
+async def test_a_process_that_does_not_answer_in_time_is_told_with_its_last_words() -> None:
+    silent = "import sys; sys.stderr.write('no licence'); sys.stderr.flush(); sys.stdin.read()"
+    transport = SubprocessTransport(command=[sys.executable, "-I", "-S", "-c", silent])
+    with pytest.raises(ConnectTimeout) as caught:
+        await in_time(Query(transport, initialize_timeout=1.0).start())
+    assert (caught.value.waited, caught.value.stderr_tail) == (1.0, "no licence")

@@ -72,6 +72,9 @@ async def test_a_peer_that_knows_no_such_request_is_told_of_with_the_servers() -
     with pytest.raises(ControlRequestFailed, match=r"could not be set \(a, b\): Unsupported") as caught:
         await in_time(Query(claude, mcp_servers={"a": STDIO, "b": HTTP}).start())
     assert (caught.value.subtype, caught.value.error_code) == ("mcp_set_servers", "unsupported_request")
+    cause = caught.value.__cause__
+    assert isinstance(cause, ControlRequestFailed)
+    assert (caught.value.request_id, bool(cause.request_id)) == (cause.request_id, True)
 
 
 async def test_a_peer_that_does_not_answer_is_a_connect_timeout_that_says_to_what() -> None:

@@ -546,6 +546,7 @@ async def test_a_request_without_an_answer_ends_after_its_time_and_a_late_answer
             await wrapper.request("get_settings", timeout=7)
         assert anyio.current_time() - begin == pytest.approx(7)
         assert (caught.value.waited, caught.value.subtype) == (7, "get_settings")
+        assert caught.value.request_id == peer.written[0]["request_id"]
         await answering(peer, subtype="success")(peer.written[0])
         await peer.send.send(LINE)
         await settled()

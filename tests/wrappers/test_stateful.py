@@ -306,8 +306,11 @@ async def test_without_anybody_to_tell_a_lost_connection_is_seen_by_whoever_look
     await outside.close()
 
 
-async def test_how_the_process_ended_is_said_by_what_is_refused_after_the_close() -> None:
-    with FakeClaude(Scenario.turns([[steps.Stderr("it broke\n"), steps.Exit(3)]])) as fake:
+@pytest.mark.parametrize(("end", "exit_code", "signal"), [(steps.Exit(3), 3, None), (steps.DieBySignal("SIGKILL"), None, 9)])
+async def test_how_the_process_ended_is_said_by_what_is_refused_after_the_close(
+    end: steps.Exit | steps.DieBySignal, exit_code: int | None, signal: int | None
+) -> None:
+    with FakeClaude(Scenario.turns([[steps.Stderr("it broke\n"), end]])) as fake:
         changes = Changes()
         outside = StatefulTransport(SubprocessTransport(command=fake.command), on_change=changes)
         with anyio.fail_after(PATIENCE), pytest.raises(ProcessError):
@@ -315,7 +318,7 @@ async def test_how_the_process_ended_is_said_by_what_is_refused_after_the_close(
                 await (await query.send("Hi")).result()
     with pytest.raises(TransportClosed) as refused:
         await outside.write("{}")
-    assert (refused.value.exit_code, refused.value.stderr_tail.strip()) == (3, "it broke")
+    assert (refused.value.exit_code, refused.value.signal, refused.value.stderr_tail.strip()) == (exit_code, signal, "it broke")
     assert changes.states == ["connecting", "connected", "disconnected", "closing", "closed"]
 
 
