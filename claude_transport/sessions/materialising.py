@@ -321,9 +321,7 @@ def _own_places() -> Iterator[Path]:
 def _remove(folder: str, owner: int, lock: IO[bytes] | None) -> None:
     if os.getpid() != owner:  # a fork of this process must not delete the files when it ends
         return
-    if lock is not None and os.name == "nt":
-        lock.close()
+    if lock is not None:
+        lock.close()  # before: Windows deletes no open file. Another host may delete the rest at the same time
     # links are deleted, and not what they lead to
     shutil.rmtree(folder, ignore_errors=True)
-    if lock is not None:
-        lock.close()

@@ -391,6 +391,16 @@ def test_a_place_that_cannot_be_written_leaves_nothing(temporary: Path, tmp_path
     assert list(temporary.iterdir()) == []
 
 
+def test_a_place_that_cannot_be_locked_leaves_nothing(temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int) -> bool:
+        raise OSError(errno.ENOLCK, f"no lock on {descriptor}")
+
+    monkeypatch.setattr("claude_transport.sessions.materialising.try_lock", refuse)
+    with pytest.raises(OSError, match="no lock on"):
+        PrivatePlace(cwd=tmp_path, found=FOUND, configuration={})
+    assert list(temporary.iterdir()) == []
+
+
 def test_the_next_start_removes_the_place_of_a_host_that_was_killed_and_no_other(temporary: Path, tmp_path: Path) -> None:
     program = (
         "import sys, tempfile; tempfile.tempdir = sys.argv[1]\n"
