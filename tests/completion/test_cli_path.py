@@ -225,6 +225,7 @@ async def test_a_run_that_says_nothing_at_all_is_a_missing_result(cli_options: O
     with pytest.raises(ct.MissingResult) as caught:
         await ask(cli_options(turn(steps.Exit(0))), sleep=waits)
     assert (caught.value.code, caught.value.category) == ("result.missing", "transport")
+    assert "session_state_changed" in [getattr(message, "subtype", None) for message in caught.value.messages]  # before it was silent
     assert waits.follow([1])
 
 

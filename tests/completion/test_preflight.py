@@ -288,6 +288,15 @@ def test_e6_a_claude_that_says_it_is_not_logged_in_is_a_problem_before_a_turn_is
     assert preflight("api", env=world(ANTHROPIC_API_KEY=SECRET), options=project, login_status=out).ok
 
 
+@pytest.mark.parametrize("code", ["config.no_auth_path", "exec.cli.auth_failed"])
+def test_the_problem_of_a_report_is_raised_with_all_that_is_known_of_it(world: Any, project: ClaudeOptions, code: str) -> None:
+    report = preflight("cli", env=world(), options=project)
+    report = msgspec.structs.replace(report, ok=False, problem="no way", code=code, option="cli_path")
+    with pytest.raises(ConfigurationError, match="no way") as caught:
+        report.raise_for_problem()
+    assert (caught.value.code, caught.value.option) == (code, "cli_path")
+
+
 def test_e6_without_that_a_login_that_was_not_found_is_a_warning_only(world: Any, project: ClaudeOptions) -> None:
     report = preflight("cli", env=world(), options=project)
     assert report.ok

@@ -20,6 +20,7 @@ import pytest
 
 import claude_transport as ct
 from claude_transport.completion import SyncCompletionStream, complete_sync, stream_sync
+from claude_transport.loops.current import trio_here
 from claude_transport.testing import FakeClaude, FakeMessagesAPI, Scenario, ScriptedTurn, replies, result, steps
 
 MakeOptions = Callable[..., ct.ClaudeOptions]
@@ -40,10 +41,16 @@ def threads() -> list[threading.Thread]:
 
 
 def test_the_pieces_add_up_to_the_answer(cli_options: MakeOptions, backend: Any) -> None:
-    with stream_sync("Hi", options=cli_options(Scenario.text("Hello there.")), backend=backend, timeout=PATIENCE) as pieces:
+    loops: set[str] = set()
+
+    def on_event(_event: object) -> None:
+        loops.add("asyncio" if trio_here() is None else "trio")
+
+    options = cli_options(Scenario.text("Hello there."))
+    with stream_sync("Hi", options=options, backend=backend, timeout=PATIENCE, on_event=on_event) as pieces:
         assert "".join(pieces) == pieces.completion.text == "Hello there."
         assert list(pieces) == []
-    assert threads() == []
+    assert (threads(), loops) == ([], {backend})
 
 
 def test_leaving_the_block_ends_the_call(cli_options: MakeOptions, backend: Any) -> None:

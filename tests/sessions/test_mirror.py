@@ -345,6 +345,14 @@ def test_other_files_of_the_user_stay_links(temporary: Path, tmp_path: Path, tex
     place.remove()
 
 
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_user_whose_folder_cannot_be_read_has_no_configuration(tmp_path: Path, is_there: bool) -> None:
+    folder = tmp_path / "user"
+    if is_there:
+        folder.write_text("no folder")
+    assert configuration_of({"CLAUDE_CONFIG_DIR": str(folder)}, is_isolated=False) == {}
+
+
 def test_where_links_are_not_allowed_files_are_copied_and_nobody_else_can_read_them(
     temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
