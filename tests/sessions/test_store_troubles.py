@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -12,8 +13,9 @@ import sys
 import tempfile
 import threading
 import tracemalloc
+import uuid
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -65,19 +67,31 @@ def holder(tmp_path: Path) -> Iterator[Callable[[Path], None]]:
         process.communicate()
 
 
+WRITES: dict[str, Callable[[sessions.FileSessionStore], Awaitable[object]]] = {
+    "append": lambda store: store.append(KEY, [entry("2")]),
+    "delete": lambda store: store.delete(KEY),
+    "claim": lambda store: store.claim(KEY, owner="two", seconds=0),
+    "release": lambda store: store.release(KEY, owner="one"),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
 async def test_a_lock_that_another_process_keeps_is_a_typed_error(
-    tmp_path: Path, holder: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+    write: str, tmp_path: Path, holder: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thread that waited for ever would keep this process from ending."""
+    """A thread that waited for ever would keep this process from ending. Nothing is written without the lock."""
     store = sessions.FileSessionStore(tmp_path)
     await store.append(KEY, [entry("1")])
+    assert await store.claim(KEY, owner="one", seconds=60) == "one"
     (lock,) = tmp_path.rglob("*.lock")
+    (claim,) = tmp_path.rglob("*.claim")
+    before = claim.read_bytes()
     holder(lock)
     monkeypatch.setattr(file_store, "time", QuickClock())
     with pytest.raises(errors.CLIConnectionError, match="locked") as caught:
-        await store.append(KEY, [entry("2")])
+        await WRITES[write](store)
     assert caught.value.code == "session_store.failed"
-    assert uuids(await store.load(KEY)) == ["1"]
+    assert (uuids(await store.load(KEY)), claim.read_bytes()) == (["1"], before)
 
 
 @contextmanager
@@ -264,6 +278,36 @@ async def test_a_store_without_lists_cannot_say_which_session_is_the_latest_and_
     with pytest.raises(errors.ConfigurationError, match="WithoutLists cannot list its sessions; name one with resume") as caught:
         await find_session(store, resume=None, cwd=tmp_path)
     assert caught.value.option == "continue_conversation"
+
+
+async def test_a_store_that_lists_what_is_no_session_is_not_asked_for_it(tmp_path: Path) -> None:
+    class Hostile(sessions.InMemorySessionStore):
+        async def list_sessions(self, project_key: str) -> Any:
+            listed = await super().list_sessions(project_key)
+            return [*listed, *({"session_id": name, "mtime": 10**15} for name in ("../../evil", "", "x" * 9999))]
+
+        async def load(self, key: Any) -> Any:
+            asked.append(key["session_id"])
+            return await super().load(key)
+
+    asked: list[str] = []
+    store = Hostile()
+    own: Any = {"project_key": sessions.project_key_for_directory(tmp_path), "session_id": str(uuid.UUID(int=5))}
+    await store.append(own, [entry("1")])
+    found = await find_session(store, resume=None, cwd=tmp_path)
+    assert found is not None
+    assert set(asked) == {own["session_id"]}
+
+
+async def test_a_name_in_a_database_that_is_damaged_is_left_out_of_a_list(tmp_path: Path) -> None:
+    store = sessions.SQLiteSessionStore(tmp_path / "store.db")
+    for name in ("good", "bad"):
+        named: Any = {**KEY, "session_id": name}
+        await store.append(named, [entry("1")])
+    with contextlib.closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as database:
+        database.execute("UPDATE sessions SET session = CAST(x'ff' AS TEXT) WHERE session = 'bad'")
+    assert [each["session_id"] for each in await store.list_sessions(KEY["project_key"])] == ["good"]
+    assert [each["session_id"] for each in await store.list_session_summaries(KEY["project_key"])] == ["good"]
 
 
 async def test_a_subpath_that_cannot_be_a_file_is_left_out_of_a_resumed_session() -> None:
