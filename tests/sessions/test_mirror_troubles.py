@@ -144,6 +144,21 @@ async def test_a_session_is_held_while_the_store_takes_long_for_one_call() -> No
 
 
 @virtual_time
+async def test_a_store_that_does_not_answer_holds_up_the_end_no_longer_than_it_may_and_the_last_words_a_part_of_it() -> None:
+    store = Claims()
+    mirror = Mirror(store, append_timeout=1000.0, last_calls=10.0, projects=KNOWN)
+    mirror.start()
+    mirror.take([frame("1")])
+    await store.reached.wait()
+    began = anyio.current_time()
+    await mirror.drain()
+    assert anyio.current_time() - began == pytest.approx(3.0)
+    await mirror.close()
+    assert anyio.current_time() - began == pytest.approx(10.0)
+    assert (await uuids(store), mirror.lost) == ([], 1)
+
+
+@virtual_time
 async def test_a_session_is_given_back_also_when_the_answer_to_the_claim_was_lost() -> None:
     class Silent(Claims):
         async def claim(self, key: Any, *, owner: str, seconds: float) -> str | None:
