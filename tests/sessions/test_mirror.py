@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -407,6 +408,24 @@ def test_a_place_that_cannot_be_locked_leaves_nothing(temporary: Path, tmp_path:
     with pytest.raises(OSError, match="no lock on"):
         PrivatePlace(cwd=tmp_path, found=FOUND, configuration={})
     assert list(temporary.iterdir()) == []
+
+
+def test_a_place_that_goes_while_places_are_looked_for_keeps_no_other_one(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        place = temporary / f"claude-transport-session-{number}"
+        place.mkdir()
+        (place / "in-use").touch()
+    look, gone = Path.stat, []
+
+    def look_too_late(self: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        if self.parent == temporary and follow_symlinks and not gone:
+            gone.append(self)
+            shutil.rmtree(self)
+        return look(self, follow_symlinks=follow_symlinks)
+
+    monkeypatch.setattr(Path, "stat", look_too_late)
+    remove_abandoned()
+    assert (len(gone), list(temporary.iterdir())) == (1, [])
 
 
 def test_the_next_start_removes_the_place_of_a_host_that_was_killed_and_no_other(temporary: Path, tmp_path: Path) -> None:

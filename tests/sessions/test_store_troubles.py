@@ -94,6 +94,21 @@ async def test_a_lock_that_another_process_keeps_is_a_typed_error(
     assert (uuids(await store.load(KEY)), claim.read_bytes()) == (["1"], before)
 
 
+async def test_a_folder_that_another_process_makes_in_the_same_moment_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = Path.mkdir
+    made: list[Path] = []
+
+    def make_second(self: Path, mode: int = 0o777) -> None:
+        make(self, mode)  # the other process
+        made.append(self)
+        make(self, mode)
+
+    store = sessions.FileSessionStore(tmp_path)
+    monkeypatch.setattr(Path, "mkdir", make_second)
+    await store.append(KEY, [entry("1")])
+    assert (len(made) > 0, uuids(await store.load(KEY))) == (True, ["1"])
+
+
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold the write lock of a database, in a thread of its own."""
