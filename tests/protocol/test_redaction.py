@@ -465,3 +465,11 @@ def test_a_flag_with_its_value_says_nothing_of_the_next_argument() -> None:
     redactor = Redactor()
     assert redactor.line(b'["--token","seven words"]') == b'["--token","[secret]"]'
     assert b"seven words" in redactor.line(b'["--set=api_token","seven words"]')
+
+
+@pytest.mark.parametrize("name", ["HOME", "USERPROFILE"])
+@pytest.mark.parametrize("home", ["/home/alicia", "/Users/alicia", "C:\\Users\\alicia"])
+def test_the_user_of_a_home_is_removed_also_where_no_path_is(name: str, home: str) -> None:
+    said = redactor_knowing([{name: home}]).text("alicia was here: alicia@host, /tmp/alicia")
+    assert "alicia" not in said
+    assert said.startswith("user was here")
