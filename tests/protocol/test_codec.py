@@ -17,7 +17,7 @@ from recorded_lines import sample_lines
 
 from claude_transport.errors import CLIJSONDecodeError, LineTooLong, UsageError
 from claude_transport.protocol.blocks import TextBlock, UnknownBlock
-from claude_transport.protocol.codec import DecodeCounters, LineDecoder, decode_message
+from claude_transport.protocol.codec import DecodeCounters, LineDecoder, decode_message, is_torn
 from claude_transport.protocol.envelope import DecodeFailure, Message, OversizedMessage, UnknownMessage, encode_line, encode_message
 from claude_transport.protocol.framing import OversizedLine
 from claude_transport.protocol.messages import (
@@ -533,3 +533,20 @@ def test_every_line_is_counted_once(lines: list[bytes]) -> None:
     assert seen.lines == len(lines) == rungs - glued
     assert len(messages) == len(lines) - seen.blank
     assert isinstance(seen, DecodeCounters)
+
+
+TAILS: dict[bytes, bool] = {
+    b'{"type":"keep_alive"}': False,
+    b' {"type":"assistant","message":{"role":"assistant","content":[]}}': False,
+    b'{"type":"of_the_future"}': False,
+    b"{}": False,
+    b"": False,
+    b"a word": False,
+    b'{"type":"keep': True,
+    b'{"type":"user","text":"\xff': True,
+}
+
+
+@pytest.mark.parametrize("tail", TAILS)
+def test_the_end_of_a_stream_is_torn_when_it_only_begins_an_object(tail: bytes) -> None:
+    assert is_torn(tail) is TAILS[tail]
