@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -53,7 +53,6 @@ _COUNT: Final = re.compile(r"\d{1,15}", re.ASCII)
 _NUMBER: Final = re.compile(rb"\A(\d{1,15})-0\Z")
 _PUSHED: Final = re.compile(rb"(\d{1,15}) (\d{1,15}\.[\w-]{0,64})((?: [a-z]:\d{1,6})*)", re.ASCII)
 _SESSION: Final = re.compile(r"[\w.:-]{1,128}", re.ASCII)
-_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 
 
 @contextmanager
@@ -208,13 +207,7 @@ class Attached(msgspec.Struct, frozen=True, kw_only=True):
 # Records.
 
 
-class _NodeRecord(msgspec.Struct, frozen=True):
-    """A worker as it may stand in the table. What `Node` has more may be anything that `Node` takes."""
-
-    id: _Name
-    capacity: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1
-    load: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0
-    seen: Annotated[float, msgspec.Meta(ge=0, le=1e12)] = 0.0
+_NODES: Final = msgspec.json.Decoder(Node)
 
 
 def _decoded(decode: Callable[[], Any]) -> Any:
@@ -226,9 +219,9 @@ def _decoded(decode: Callable[[], Any]) -> Any:
 
 def decode_node(data: bytes) -> Node | None:
     """Return the worker of a record; None for a record that no worker has written."""
-    if len(data) > MAX_NODE_BYTES or _decoded(lambda: msgspec.json.decode(data, type=_NodeRecord)) is None:
+    if len(data) > MAX_NODE_BYTES:
         return None
-    found: Node | None = _decoded(lambda: msgspec.json.decode(data, type=Node))
+    found: Node | None = _decoded(lambda: _NODES.decode(data))
     return found
 
 

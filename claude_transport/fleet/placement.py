@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -38,14 +38,14 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A worker as the others see it: its name, how many sessions it may and does have, its labels, and its last heartbeat.
 
     `seen` is in seconds of the broker's clock. A `draining` worker takes no more sessions. `versions` are those of the formats that it
-    can read.
+    can read. A record with other numbers than a worker writes is not decoded.
     """
 
-    id: str
-    capacity: int = 1
-    load: int = 0
+    id: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+    capacity: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1
+    load: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0
     labels: Sequence[str] = ()
-    seen: float = 0.0
+    seen: Annotated[float, msgspec.Meta(ge=0, le=1e12)] = 0.0
     draining: bool = False
     versions: Sequence[int] = (1,)
     library: str = ""
