@@ -57,9 +57,11 @@ class Steady(Program):  # type: ignore[misc]
 
 
 class Fleet:
-    """Sessions on workers that take `capacity` sessions each, and a fifth more of them than are needed."""
+    """Sessions on workers that take `capacity` sessions each. By default there are a fifth more workers than are needed."""
 
-    def __init__(self, sessions: int, *, call_us: float, think: float, capacity: int, shards: int = 1, burst: bool = False) -> None:
+    def __init__(
+        self, sessions: int, *, call_us: float, think: float, capacity: int, shards: int = 1, workers: int = 0, burst: bool = False
+    ) -> None:
         self.world = World(sessions)
         self.counts: Counter[str] = Counter()
         self.server = Server(self.world, journal=False, call_seconds=call_us / 1e6, shards=shards, counts_all=True)
@@ -76,8 +78,11 @@ class Fleet:
                 numbers=lambda: next(numbers),
                 wakes_others=True,
             )
-            for number in range(max(2, sessions * 6 // (5 * capacity)))
+            for number in range(workers or max(2, sessions * 6 // (5 * capacity)))
         ]
+        if not burst:  # until all are there nobody is woken: what looks at the queue is measured with `--burst`
+            inboxes, self.server.inboxes = self.server.inboxes, {}
+            self.world.at(5 + self.ramp, self.server.inboxes.update, inboxes)
         Steady.think = think
         for number in range(sessions):
             if burst:  # the workers find them in the queue
@@ -149,7 +154,8 @@ def show_fleets(options: argparse.Namespace) -> None:
 
 def show_burst(options: argparse.Namespace) -> None:
     shards = options.shards[0]
-    fleet = Fleet(options.burst, call_us=options.call_us, think=options.think, capacity=options.capacity, shards=shards, burst=True)
+    size = {"capacity": options.capacity, "shards": shards, "workers": options.workers}
+    fleet = Fleet(options.burst, call_us=options.call_us, think=options.think, burst=True, **size)
     processes = fleet.server.shards
     print(f"{options.burst} sessions begin within a second on {len(fleet.workers)} workers\nafter s  running  calls/s  broker busy")
     fleet.pass_time(5)
@@ -185,6 +191,7 @@ def main() -> None:
     parser.add_argument("--call-us", type=float, default=25.0)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--capacity", type=int, default=25, help="sessions of one worker")
+    parser.add_argument("--workers", type=int, default=0, help="with --burst: how many there are")
     parser.add_argument("--shards", type=int, nargs="+", default=[1], help="primaries of the broker; more than one is a cluster")
     parser.add_argument("--placing", action="store_true")
     parser.add_argument("--burst", type=int)
