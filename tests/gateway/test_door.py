@@ -123,6 +123,7 @@ def test_a_token_file_that_everybody_can_read_is_refused_and_one_of_a_group_is_w
         "# nothing\n",
         "alice short\n",
         f"alice {TOKEN} more\n",
+        f"alice {TOKEN} {TOKEN[::-1]}\n",
         f"a/b {TOKEN}\n",
         f"a {TOKEN}\na {TOKEN[::-1]}\n",
         f"a {TOKEN}\nb {TOKEN}\n",
