@@ -408,6 +408,7 @@ SAID: list[tuple[str, bytes, str, bool]] = [  # where, what, the code or a cut, 
     ("command", b"-NOPERM no", "fleet.refused", False),
     ("command", b"-OOM no", CUT, False),
     ("command", b"-LOADING no", CUT, True),
+    *(("command", b"-%b no" % word, CUT, False) for word in (b"MISCONF", b"TRYAGAIN", b"CLUSTERDOWN", b"NOREPLICAS", b"UNBLOCKED")),
 ]
 WORDS = {"script": b"EVALSHA", "read": b"XREAD", "command": b"EXISTS"}
 
