@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import yaml
+from session_steps import declared
 
 from claude_transport.codex.features import OBSERVED
 from claude_transport.launch.features import NEWEST_CLI, OLDEST_CLI
@@ -276,12 +277,20 @@ def test_only_on_linux_with_every_program_a_missing_one_is_an_error() -> None:
 
 
 def test_every_session_that_a_workflow_runs_is_one_of_nox() -> None:
-    source = (ROOT / "noxfile.py").read_text("utf-8")
+    sessions = declared((ROOT / "noxfile.py").read_text("utf-8"))
     named = {
         name for path in WORKFLOWS for name in re.findall(r"nox -s (\w+)|session: (\w+)", path.read_text("utf-8")) for name in name if name
     }
     assert {"tests", "windows", "lowest", "release_check", "docs"} <= named
-    assert [name for name in named if f"\ndef {name}(session" not in source] == []
+    assert named - sessions.keys() == set()
+
+
+def test_every_session_that_a_page_names_is_one_of_nox() -> None:
+    pages = [path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")] if "_build" not in path.parts]
+    named = {name for page in pages for name in re.findall(r"nox -s (\w+)", page.read_text("utf-8"))}
+    sessions = declared((ROOT / "noxfile.py").read_text("utf-8")).keys()
+    assert named - sessions == set()
+    assert named | {"checks", "collected"} == sessions  # those two are a part of others, and no page needs them
 
 
 def test_a_release_is_published_without_a_token_of_its_own() -> None:

@@ -28,7 +28,9 @@ _COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?)")
 
 
 def main(folder: Path, names: list[str]) -> int:
-    """Run the ports and the test suites with these names, or all. Return the exit code."""
+    """Run the ports and the test suites with these names, or all, after what they need is installed. Return the exit code."""
+    needed = {need for packages in (PORTS, SUITES) for package in packages.values() for need in package["needs"]}
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *sorted(needed)], check=True)
     rows = [
         run_port(name, PORTS[name], folder / name) if name in PORTS else run_suite(name, SUITES[name], folder / name)
         for name in names or [*PORTS, *SUITES]

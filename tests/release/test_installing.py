@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from installing import WORKS, Row, candidates, clean_environment, commands, first_command, interpreter, result
+from session_steps import declared
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -111,9 +112,7 @@ def test_the_page_has_a_row_of_every_way_to_install_on_every_supported_python() 
 
 
 def test_ci_builds_uploads_and_installs_the_package() -> None:
-    source = (ROOT / "noxfile.py").read_text("utf-8")
-    beside_each_other = re.search(r"^WITHOUT_TESTS = \((.*)\)$", source, re.MULTILINE)
-    assert beside_each_other is not None
-    assert '"release_check"' in beside_each_other[1]
-    body = source.partition("\ndef release_check(")[2].partition("\n@nox.session")[0]
-    assert "tests/release/installing.py" in body
+    sessions = declared((ROOT / "noxfile.py").read_text("utf-8"))
+    assert "'release_check -- --rehearse'" in sessions["without_tests"]
+    assert "tests/release/release_check.py" in sessions["release_check"]
+    assert '"tests/release/installing.py", "--quick"' in (ROOT / "tests/release/release_check.py").read_text("utf-8")

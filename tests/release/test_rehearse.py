@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from rehearse import AFTERWARDS, NOT_RUN, PASSED, Step, commands, environment, run_all
+from session_steps import declared
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,7 +25,7 @@ def test_a_rehearsal_runs_what_the_workflow_runs_to_build_a_release() -> None:
 @pytest.mark.parametrize("command", AFTERWARDS)
 def test_what_it_runs_afterwards_are_sessions_and_tests_that_there_are(command: str) -> None:
     session, *arguments = command.removeprefix("python -m nox -s ").split()
-    assert f"\ndef {session}(session" in (ROOT / "noxfile.py").read_text("utf-8")
+    assert session in declared((ROOT / "noxfile.py").read_text("utf-8"))
     assert [each for each in arguments if each.startswith("tests/") and not (ROOT / each).exists()] == []
 
 
