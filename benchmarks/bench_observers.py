@@ -23,10 +23,10 @@ import anyio
 import anyio.lowlevel
 
 from claude_transport.inspection.page import LiveTimeline
-from claude_transport.observing.following import LocalObservation
 from claude_transport.protocol.framing import LineBlock
 from claude_transport.protocol.observation import LineLog, ObservedLine, ScrubbedLog
 from claude_transport.protocol.redaction import Redactor
+from claude_transport.serving.following import LocalObservation
 
 USUAL = json.dumps({"type": "assistant", "message": {"content": [{"type": "text", "text": "some words of an answer " * 20}]}}).encode()
 TINY = b"{}"

@@ -18,10 +18,10 @@ from claude_transport.app.terminal import Look, TerminalOutput, choose_look, jso
 from claude_transport.errors import ConfigurationError
 from claude_transport.inspection.scene import Event, EventStore
 from claude_transport.inspection.timeline import Reading
-from claude_transport.observing.following import Observation
 from claude_transport.observing.observers import observe
 from claude_transport.protocol.observation import ObservedLine
 from claude_transport.protocol.tape import TapeHeader
+from claude_transport.serving.following import Observation
 
 _PAGE: Final = re.compile(r"(?P<gateway>.*)/observe/(?P<session>[\w-]{1,64})/?", re.ASCII)
 _MAX_EVENTS: Final = 1000

@@ -16,11 +16,11 @@ from claude_transport.fleet.ends import decode_struct
 from claude_transport.fleet.messages import MAX_HELD_BYTES, Entry, FleetReader, Kind, SessionEnd, StreamArrival
 from claude_transport.fleet.stream import check_version
 from claude_transport.loops.current import Wakeup
-from claude_transport.observing.following import Observation
 from claude_transport.protocol.fragments import FragmentRedactor
 from claude_transport.protocol.observation import ObservedLine, note_of_skip
 from claude_transport.protocol.redaction import redactor_knowing
 from claude_transport.protocol.tape import CLOSED, OUTPUT_ENDED, Direction, note_of_exit
+from claude_transport.serving.following import Observation
 from claude_transport.text.printable import printable
 
 _PATIENCE: Final = 30.0

@@ -701,10 +701,10 @@ async def _conversation_of(options: ClaudeOptions, session: str, before: str | N
         return _Conversation(new, options.replace(session_id=new))
     fresh = options.replace(session_id=None, resume=None, fork_session=False, continue_conversation=False)
     if before and options.session_store is not None:
-        from claude_transport.sessions.materialising import find_session
+        from claude_transport.transports.mirroring import is_stored  # most fleets have no store
 
-        if await find_session(options.session_store, resume=before, cwd=options.cwd) is not None:
-            return _Conversation(before, fresh.replace(resume=before), resumed=True)
+        if await is_stored(resumed := fresh.replace(resume=before)):
+            return _Conversation(before, resumed, resumed=True)
     new = str(uuids.uuid5(_NAMESPACE, f"{session} {token}"))
     return _Conversation(new, fresh.replace(session_id=new))
 

@@ -5,7 +5,6 @@ from claude_transport.gateway.gateway import Gateway as Gateway
 from claude_transport.gateway.observatory import ObserverGrant as ObserverGrant
 from claude_transport.gateway.service import GatewaySettings as GatewaySettings
 from claude_transport.gateway.service import serve as serve
-from claude_transport.observing.observers import observe as observe
 from claude_transport.serving.door import GatewayLimits as GatewayLimits
 from claude_transport.serving.door import GatewayTokens as GatewayTokens
 
@@ -16,6 +15,5 @@ __all__ = [
     "GatewaySettings",
     "GatewayTokens",
     "ObserverGrant",
-    "observe",
     "serve",
 ]

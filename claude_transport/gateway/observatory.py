@@ -22,10 +22,10 @@ import msgspec
 from claude_transport.errors import ClaudeTransportError, ReplayGap
 from claude_transport.gateway.session import GONE, Session
 from claude_transport.inspection.page import LiveTimeline, live_policy, render_live_page
-from claude_transport.observing.following import Follower, change_of, events_of, in_thread, lines_of
 from claude_transport.protocol.observation import SCRUBBED_HEADER, Excerpt, LineLog, ObservedLine
 from claude_transport.protocol.server_sent_events import CONTENT_TYPE, HEARTBEAT, encode_event
 from claude_transport.serving.door import Door, GatewayLimits
+from claude_transport.serving.following import Follower, change_of, events_of, in_thread, lines_of
 from claude_transport.serving.pages import Page
 from claude_transport.serving.turned_away import TurnedAway
 from claude_transport.streams.websocket import HandshakeRequest

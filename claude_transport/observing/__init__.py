@@ -12,7 +12,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "errors": "ReplayGap",
-        "observing.following": "Observation",
+        "serving.following": "Observation",
         "observing.observers": "observe",
         "protocol.observation": "ObservedLine",
         "wrappers.observable": "ObservableTransport",

@@ -8,8 +8,8 @@ from typing import Final
 
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.launch.plugins import load_late
-from claude_transport.observing.following import LocalObservation, Observation
 from claude_transport.protocol.observation import check_since
+from claude_transport.serving.following import LocalObservation, Observation
 from claude_transport.streams.address import parse_address
 from claude_transport.transport import TransportLike, check_transport
 from claude_transport.wrappers.base import TransportWrapper

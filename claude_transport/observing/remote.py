@@ -23,10 +23,10 @@ from claude_transport.errors import (
     ReplayGap,
     without_secrets,
 )
-from claude_transport.observing.following import Observation
 from claude_transport.protocol.observation import SCRUBBED_HEADER, ObservedLine, check_since
 from claude_transport.protocol.server_sent_events import EventReader, ServerSentEvent
 from claude_transport.protocol.tape import Direction
+from claude_transport.serving.following import Observation
 from claude_transport.streams.address import Address
 from claude_transport.streams.http import HTTPStream, http_get
 from claude_transport.streams.sockets import DEFAULT_CONNECT_TIMEOUT, SocketConnectable

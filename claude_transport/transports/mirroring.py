@@ -37,6 +37,7 @@ from claude_transport.sessions.importing import EntryBatches
 from claude_transport.sessions.materialising import (
     FoundSession,
     asked,
+    find_session,
     load_session,
     locate_session,
     said_by,
@@ -466,6 +467,16 @@ async def prepare_stored(options: ClaudeOptions) -> tuple[Mirror, FoundSession |
             await mirror.close()
         raise
     return mirror, found, options.replace(resume=key["session_id"], continue_conversation=False)
+
+
+async def is_stored(options: ClaudeOptions) -> bool:
+    """Return True when the store of `options` has the session to resume.
+
+    Raises:
+        CLIConnectionError: the store failed, or did not answer.
+    """
+    store = options.session_store
+    return store is not None and await find_session(store, resume=options.resume, cwd=options.cwd) is not None
 
 
 def _staying_in_place(options: ClaudeOptions) -> ClaudeOptions:

@@ -22,9 +22,9 @@ from virtual_time import jumping_backends
 from claude_transport.gateway.arrival import Arrival
 from claude_transport.gateway.observatory import Viewing
 from claude_transport.inspection.page import LiveTimeline
-from claude_transport.observing.following import in_thread
 from claude_transport.protocol.server_sent_events import HEARTBEAT
 from claude_transport.serving.door import GatewayLimits
+from claude_transport.serving.following import in_thread
 from claude_transport.serving.pages import Page
 from claude_transport.streams.websocket import HandshakeRequest
 

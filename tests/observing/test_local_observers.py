@@ -18,9 +18,9 @@ import claude_transport
 from claude_transport import Query, ReplayGap
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.observing import ObservableTransport, Observation, ObservedLine, observe
-from claude_transport.observing.following import Follower, LocalObservation, change_of
 from claude_transport.protocol.observation import LineLog
 from claude_transport.protocol.redaction import Redactor
+from claude_transport.serving.following import Follower, LocalObservation, change_of
 from claude_transport.streams.memory import MemoryConnectable, MemoryStream
 from claude_transport.transports.mock import MockTransport
 from claude_transport.transports.stream import StreamTransport
