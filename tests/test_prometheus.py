@@ -11,7 +11,8 @@ import pytest
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.gateway.metrics import GatewayMetrics
 from claude_transport.protocol.prometheus import CONTENT_TYPE, Sample, family_text
-from claude_transport.wrappers.metrics_snapshot import MetricsSnapshot, ModelCounts, Timing, TokenCounts, prometheus_text
+from claude_transport.protocol.token_counts import ModelCounts, TokenCounts
+from claude_transport.wrappers.metrics_snapshot import MetricsSnapshot, Timing, prometheus_text
 
 STRANGE = 'a "b"\\n\n\\ä{},= #'
 

@@ -34,7 +34,7 @@ LARGER = {
     "testing/fake_claude_process/mcp.py CALL_SECONDS": 100_000.0,  # the default of the CLI
     "codex/testing/fake_codex_process/frames.py MAX_PROMPT": 2**20,  # characters
     "testing/store_conformance.py _MILLISECONDS": 1e12,  # a time in seconds is far below
-    "wrappers/metrics.py _MOST_TOKENS": 10**15,  # what an exporter can count
+    "protocol/token_counts.py _MOST_TOKENS": 10**15,  # what an exporter can count
 }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
-from typing import Any, ClassVar, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
 
 import msgspec
 
@@ -19,10 +19,17 @@ from claude_transport.launch.launch import PlannedLaunch
 from claude_transport.launch.launcher import Launcher
 from claude_transport.launch.options import AgentOptions, ClaudeOptions, fields_of, is_given
 from claude_transport.launch.payloads import Delivery
+from claude_transport.launch.session_store import SessionStore
 from claude_transport.protocol.envelope import Message
 from claude_transport.protocol.tape_lines import ClaudeLines, TapeLines
 from claude_transport.protocol.turn_tracker import TurnTracker
 from claude_transport.transport import SessionTerms, TransportLike
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
+
+    from claude_transport.agents.readers import MetricsReader, SpanMaker, SpanTexts, TapeReader
+    from claude_transport.agents.scene import Scene
 
 
 class StartContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,19 +197,22 @@ class Agent(ABC):
     def follow_turns(self) -> TurnTracker:
         """Return what follows the turns of one session: when a turn runs, and what has to be said before its input may end."""
 
-    def metrics_reader(self) -> Any:
-        """Return what reads the lines for `MetricsTransport`; None for an agent that speaks as Claude does."""
+    def metrics_reader(self) -> MetricsReader | None:
+        """Return what reads the lines of one connection for `MetricsTransport`; None for an agent that speaks as Claude does."""
         return None
 
-    def spans(self, tracer: Any, *, content: Any) -> Any:
-        """Return what makes the OpenTelemetry spans of a session; None for an agent that speaks as Claude does."""
+    def spans(self, tracer: Tracer, *, content: SpanTexts | None) -> SpanMaker | None:
+        """Return what makes the OpenTelemetry spans of a session; None for an agent that speaks as Claude does.
+
+        `content` is None when spans may hold no texts.
+        """
         return None
 
     def tape_lines(self) -> TapeLines:
         """Return what matches the lines of a live host with those of a tape, in a replay."""
         return ClaudeLines()
 
-    def lanes(self, scene: Any) -> Any:
+    def tape_reader(self, scene: Scene) -> TapeReader | None:
         """Return what reads a tape for the inspector, into its `scene`; None for an agent that speaks as Claude does."""
         return None
 
@@ -245,7 +255,7 @@ class Agent(ABC):
         """Return how the options want to be asked for permissions, where the agent can be told."""
         return None
 
-    def session_store(self, options: Any) -> Any:
+    def session_store(self, options: Any) -> SessionStore | None:
         """Return the session store of the options, where the agent can have one."""
         return None
 

@@ -16,6 +16,7 @@ from claude_transport.launch.launch import PlannedLaunch, check_once, find_trans
 from claude_transport.launch.launcher import Launcher
 from claude_transport.launch.options import AgentOptions, ClaudeOptions
 from claude_transport.launch.payloads import Delivery, build_payloads, initialize_fields
+from claude_transport.launch.session_store import SessionStore
 from claude_transport.launch.settings import ReadSettings, naming_own_servers, permission_settings, settings_texts, with_settings_read
 from claude_transport.launch.validation import UUID
 from claude_transport.protocol.claude_turns import ClaudeTurns
@@ -88,7 +89,7 @@ class ClaudeCode(Agent):
         """Return `permission_prompt_tool_name`."""
         return options.permission_prompt_tool_name
 
-    def session_store(self, options: ClaudeOptions) -> Any:
+    def session_store(self, options: ClaudeOptions) -> SessionStore | None:
         """Return the option of that name."""
         return options.session_store
 

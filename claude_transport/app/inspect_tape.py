@@ -15,14 +15,15 @@ from typing import Final
 
 import msgspec
 
+from claude_transport.agents.scene import CallStats, Problem, TurnSummary
 from claude_transport.app.failures import EXIT_OK, PROGRAM
 from claude_transport.app.standard_streams import told_as_output_failure, write_out, write_remark
 from claude_transport.app.terminal import Look, choose_look, json_for_terminals, one_line, open_progress, visible
 from claude_transport.errors import ConfigurationError
 from claude_transport.inspection.page import render_page
-from claude_transport.inspection.scene import bytes_text, count_text, dollars_text, plural, seconds_text
-from claude_transport.inspection.summary import CallStats, Problem, TapeSummary, TurnSummary
+from claude_transport.inspection.summary import TapeSummary
 from claude_transport.inspection.timeline import Timeline, read_timeline, summarize
+from claude_transport.inspection.wording import bytes_text, count_text, dollars_text, plural, seconds_text
 from claude_transport.platform.winapi import make_private
 
 _LABEL: Final = 12

@@ -9,12 +9,12 @@ import anyio
 
 from claude_transport.agents.agent import Heard
 from claude_transport.agents.registry import find_agent
+from claude_transport.agents.scene import gist_of_input
 from claude_transport.app.agent_options import options_for
 from claude_transport.app.event_loop import while_ticking
 from claude_transport.app.failures import EXIT_OK, NO_ANSWER
 from claude_transport.app.render import Face, ShownToolCall, Words
 from claude_transport.errors import MissingResult
-from claude_transport.inspection.scene import gist_of_input
 from claude_transport.transport import Transport
 from claude_transport.transports.subprocess import SubprocessTransport
 

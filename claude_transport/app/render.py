@@ -12,8 +12,8 @@ import anyio
 import msgspec
 
 from claude_transport.app.terminal import Look, Progress, TerminalOutput, is_terminal, json_for_terminals, one_line, visible
-from claude_transport.inspection.scene import tokens_of_turn
 from claude_transport.inspection.speech import StreamedBlocks
+from claude_transport.inspection.turn_book import tokens_of_turn
 from claude_transport.protocol.blocks import TextBlock, ToolResultBlock, ToolUseBlock
 from claude_transport.protocol.envelope import DecodeFailure, Message, OversizedMessage, as_float
 from claude_transport.protocol.messages import (
@@ -28,8 +28,8 @@ from claude_transport.protocol.messages import (
     StreamEvent,
     UserMessage,
 )
-from claude_transport.wrappers.metrics import TokenLedger, token_counts
-from claude_transport.wrappers.metrics_snapshot import TokenCounts
+from claude_transport.protocol.token_counts import TokenCounts, token_counts
+from claude_transport.wrappers.metrics import TokenLedger
 
 _TELLING: Final = ("command", "file_path", "notebook_path", "path", "pattern", "url", "query", "skill", "description", "prompt")
 """Fields of a tool's input that say most about the call, best first."""

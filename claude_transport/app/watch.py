@@ -12,11 +12,11 @@ from typing import Final
 
 import anyio.lowlevel
 
+from claude_transport.agents.scene import Event, EventStore
 from claude_transport.app.event_loop import run_interruptibly, run_on
 from claude_transport.app.failures import EXIT_OK
 from claude_transport.app.terminal import Look, TerminalOutput, choose_look, json_for_terminals, one_line
 from claude_transport.errors import ConfigurationError
-from claude_transport.inspection.scene import Event, EventStore
 from claude_transport.inspection.timeline import Reading
 from claude_transport.observing.observers import observe
 from claude_transport.protocol.observation import ObservedLine

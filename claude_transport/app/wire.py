@@ -18,7 +18,7 @@ from claude_transport.app.failures import EXIT_FAILED, EXIT_OK, PROGRAM
 from claude_transport.app.standard_streams import write_out, write_remark
 from claude_transport.app.terminal import json_for_terminals, one_line
 from claude_transport.errors import ConfigurationError
-from claude_transport.inspection.scene import plural
+from claude_transport.inspection.wording import plural
 from claude_transport.launch.discovery import ask_cli_version, find_cli
 from claude_transport.protocol.tape import Tape, without_withdrawn
 from claude_transport.wire.check import WireCheck, WireFinding, find_cli_version

@@ -34,7 +34,13 @@ from claude_transport.protocol.turn_tracker import TurnTracker
 from claude_transport.transport import SessionTerms, TransportLike
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
+
+    from claude_transport.agents.readers import SpanTexts
+    from claude_transport.agents.scene import Scene
+    from claude_transport.codex.lanes import CodexLanes
     from claude_transport.codex.metrics import CodexReader
+    from claude_transport.codex.spans import CodexSpans
     from claude_transport.codex.tape_lines import CodexLines
 
 _THREADS: Final = frozenset({"thread/start", "thread/resume", "thread/fork"})
@@ -73,7 +79,7 @@ class Codex(Agent):
 
         return CodexReader()
 
-    def spans(self, tracer: Any, *, content: Any) -> Any:
+    def spans(self, tracer: Tracer, *, content: SpanTexts | None) -> CodexSpans:
         """Make the spans of turns and tool calls."""
         from claude_transport.codex.spans import CodexSpans  # it needs OpenTelemetry
 
@@ -85,7 +91,7 @@ class Codex(Agent):
 
         return CodexLines()
 
-    def lanes(self, scene: Any) -> Any:
+    def tape_reader(self, scene: Scene) -> CodexLanes:
         """Read the lanes of a tape."""
         from claude_transport.codex.lanes import CodexLanes  # an inspector is rare
 

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
+from claude_transport.agents.readers import TapeReader
+from claude_transport.agents.scene import CallBook, Level, Scene, Section, TapeFigures, TurnSummary, gist_of, gist_of_input, json_text
 from claude_transport.codex.errors import error_of
 from claude_transport.codex.items import (
     AgentMessageItem,
@@ -60,11 +62,9 @@ from claude_transport.codex.watch import (
     key_of,
     text_of_input,
 )
-from claude_transport.inspection.scene import CallBook, Level, Scene, Section, gist_of, gist_of_input, json_text
-from claude_transport.inspection.summary import CallStats, TurnSummary
-from claude_transport.protocol.envelope import Message
-from claude_transport.wrappers.metrics import TokenLedger, token_counts
-from claude_transport.wrappers.metrics_snapshot import TokenCounts
+from claude_transport.protocol.envelope import DecodeFailure, Message, OversizedMessage
+from claude_transport.protocol.token_counts import TokenCounts, token_counts
+from claude_transport.wrappers.metrics import TokenLedger
 
 _KEPT_CHARS: Final = 65_536
 """Characters kept of a message that is being written. Most arrive whole later, and then these are not needed."""
@@ -105,7 +105,7 @@ class _Open(msgspec.Struct):
     texts: list[str] = []
 
 
-class CodexLanes:
+class CodexLanes(TapeReader):
     """Reads the messages of a tape of Codex into `scene`. Several turns may run at once, one in each thread."""
 
     def __init__(self, scene: Scene) -> None:
@@ -117,33 +117,37 @@ class CodexLanes:
         self._threads: dict[str, None] = {}
         self._summaries: dict[int, TurnSummary] = {}
         self._count = 0
-        self.tools: CallBook = CallBook("model")
-        self.host: CallBook = CallBook("host")
-        self.codex: CallBook = CallBook("codex")
-        self.ledger: TokenLedger = TokenLedger()
-        self.retries: int = 0
+        self._tools = CallBook("model")
+        self._host = CallBook("host")
+        self._codex = CallBook("codex")
+        self._ledger = TokenLedger()
+        self._retries = 0
 
-    @property
-    def session_ids(self) -> tuple[str, ...]:
-        """The ids of the threads on the tape, in order."""
-        return tuple(self._threads)
-
-    @property
-    def turns(self) -> tuple[TurnSummary, ...]:
-        """The turns of the tape, in the order in which they began."""
-        return tuple(self._summaries[number] for number in sorted(self._summaries))
-
-    @property
-    def requests(self) -> tuple[CallStats, ...]:
-        """The requests of both sides."""
-        return (*self.host.stats(), *self.codex.stats())
+    def figures(self) -> TapeFigures:
+        """Return the figures of what was read so far, with the threads as sessions."""
+        return TapeFigures(
+            session_ids=tuple(self._threads),
+            turns=tuple(self._summaries[number] for number in sorted(self._summaries)),
+            tools=self._tools.stats(),
+            requests=(*self._host.stats(), *self._codex.stats()),
+            models=self._ledger.models,
+            cost_usd=self._ledger.cost_usd,
+            api_messages=self._ledger.api_messages,
+            retries=self._retries,
+        )
 
     # The host.
 
-    def from_host(self, message: CodexMessage) -> None:
-        """Read a message of the host."""
+    def said(self, line: bytes) -> CodexMessage:
+        """Read a line of the host."""
+        message = decode_message(line)
+        if not isinstance(message, DecodeFailure | OversizedMessage):
+            self._from_host(message)
+        return message
+
+    def _from_host(self, message: CodexMessage) -> None:
         if isinstance(message, CodexAnswer):
-            self._answered(message, self.codex, by="the host")
+            self._answered(message, self._codex, by="the host")
         elif isinstance(message, UnknownRequest) and message.wire_method in PROMPTS:
             self._prompt(message)
         elif isinstance(message, CodexRequest):
@@ -158,7 +162,7 @@ class CodexLanes:
         rest = {name: value for name, value in _fields(message.params).items() if name not in ("input", "threadId")}
         if rest:
             scene.shelf.extend(event, *scene.text("options", json_text(rest)))
-        self.host.began(key_of(message.id), name=message.wire_method, event=event, t=scene.t)
+        self._host.began(key_of(message.id), name=message.wire_method, event=event, t=scene.t)
         sent = self._watch.said(message)
         if sent is not None and len(self._asked) < _MOST_OPEN:
             self._asked[sent] = event, scene.t
@@ -174,27 +178,24 @@ class CodexLanes:
             turn=self._number(message.turn_id),
             sections=scene.text("request", json_text(params)),
         )
-        self.host.began(key_of(message.id), name=message.type, event=event, t=scene.t)
+        self._host.began(key_of(message.id), name=message.type, event=event, t=scene.t)
 
     # Codex.
 
-    @staticmethod
-    def decode(line: bytes) -> CodexMessage:
-        """Return the message on a line."""
-        return decode_message(line)
-
-    def from_agent(self, message: CodexMessage, kept: tuple[Section, ...] = ()) -> None:
-        """Read a message of Codex. `kept` has the text of one that is not whole on the tape."""
-        before = self._scene.shelf.count
-        self._read(message, kept)
-        if self._scene.shelf.count > before and not isinstance(message, CodexAnswer):
-            self._scene.shelf.extend(self._scene.shelf.count, *kept)
+    def heard(self, line: bytes, kept: tuple[Section, ...] = ()) -> CodexMessage:
+        """Read a line of Codex."""
+        message, before = decode_message(line), self._scene.shelf.count
+        if not isinstance(message, DecodeFailure | OversizedMessage):
+            self._read(message, kept)
+            if self._scene.shelf.count > before and not isinstance(message, CodexAnswer):
+                self._scene.shelf.extend(self._scene.shelf.count, *kept)
+        return message
 
     def _read(self, message: CodexMessage, kept: tuple[Section, ...]) -> None:
         events = self._watch.heard(message) if not isinstance(message, ExecEvent) else []
         match message:
             case CodexAnswer():
-                self._answered(message, self.host, by="codex", kept=kept)
+                self._answered(message, self._host, by="codex", kept=kept)
             case CodexRequest():
                 self._question(message)
             case RequestResolved():
@@ -223,7 +224,7 @@ class CodexLanes:
                 if turn is not None:
                     turn.first_output = self._scene.t
             case APIAnswered():
-                self.ledger.message(f"{event.turn.id}/{event.turn.requests}", event.usage, is_subagent=False)
+                self._ledger.message(f"{event.turn.id}/{event.turn.requests}", event.usage, is_subagent=False)
             case PromptRefused():
                 asked = self._asked.pop(event.prompt, None)
                 if asked is not None:
@@ -262,11 +263,11 @@ class CodexLanes:
             turn=self._number(message.turn_id),
             sections=scene.text("request", json_text(params)),
         )
-        self.codex.began(key_of(message.id), name=message.type, event=event, t=scene.t)
+        self._codex.began(key_of(message.id), name=message.type, event=event, t=scene.t)
 
     def _resolved(self, message: RequestResolved) -> None:
         """Close a question that an interrupt has made moot. One that was answered is closed already."""
-        call = self.codex.ended(key_of(message.request_id), t=self._scene.t, status="cancelled")
+        call = self._codex.ended(key_of(message.request_id), t=self._scene.t, status="cancelled")
         if call is not None:
             self._scene.close(call, "cancelled", ())
 
@@ -311,7 +312,7 @@ class CodexLanes:
 
     def _call(self, place: tuple[str, str], call: ToolCall, *, is_over: bool) -> None:
         scene, call_id, turn = self._scene, "/".join(place), self._turns.get(place[0])
-        if self.tools.find(call_id) is None:
+        if self._tools.find(call_id) is None:
             event = scene.add(
                 "tools",
                 "tool",
@@ -321,12 +322,12 @@ class CodexLanes:
                 turn=self._number(place[0]),
                 sections=scene.text("input", json_text(call.input)),
             )
-            self.tools.began(call_id, name=call.name, event=event, t=scene.t)
+            self._tools.began(call_id, name=call.name, event=event, t=scene.t)
             if turn is not None:
                 turn.tool_calls += 1
         if not is_over:
             return
-        ended = self.tools.ended(call_id, t=scene.t, status=call.status)
+        ended = self._tools.ended(call_id, t=scene.t, status=call.status)
         if ended is None:
             return
         failed = call.status in ("error", "denied")
@@ -368,7 +369,7 @@ class CodexLanes:
         scene, told = self._scene, json_text(message.to_dict())
         code = error_of(message.error).code
         title, level = ("API retry", "warning") if message.will_retry else ("API error", "error")
-        self.retries += message.will_retry
+        self._retries += message.will_retry
         scene.add(
             "session",
             "error",
@@ -424,7 +425,7 @@ class CodexLanes:
                 self._unfinished(place, title="Text, unfinished", level="warning")
             else:
                 del self._open[place]
-        self.ledger.result(result, answers=[f"{turn.id}/{number}" for number in range(1, turn.requests + 1)])
+        self._ledger.result(result, answers=[f"{turn.id}/{number}" for number in range(1, turn.requests + 1)])
         known, outcome = self._turns[turn.id], result.outcome
         told = message.turn.error if isinstance(message, TurnCompleted) else None
         said = told.message if told is not None else ""
@@ -480,10 +481,10 @@ class CodexLanes:
             if known is not None:
                 tokens = token_counts(turn.usage)
                 self._add(turn, known, outcome="result.missing", detail="the tape ends before its turn is completed", tokens=tokens)
-        for book in (self.host, self.codex):
+        for book in (self._host, self._codex):
             for call in book.still_open():
                 scene.worsen(call.event, "warning", f"{call.name} has no answer")
-        for call in self.tools.still_open():
+        for call in self._tools.still_open():
             scene.worsen(call.event, "warning", f"{call.name} has no result")
 
     # `codex exec --json`.

@@ -7,11 +7,11 @@ from typing import Final
 
 import msgspec
 
+from claude_transport.agents.readers import LineMeaning, MetricsReader
 from claude_transport.codex.messages import decode_message
 from claude_transport.codex.prompts import CodexPrompts, without_codex_deltas
-from claude_transport.codex.watch import APIAnswered, CodexTurnEnd, ModelSpoke, TurnEnded
-from claude_transport.protocol.conversation import Settle
-from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage, Usage
+from claude_transport.codex.watch import APIAnswered, ModelSpoke, TurnEnded
+from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage
 
 _FOLLOWED: Final = frozenset(
     {"turn/started", "turn/completed", "thread/tokenUsage/updated", "thread/closed", "item/started", "item/completed", "answer", "error"}
@@ -19,33 +19,21 @@ _FOLLOWED: Final = frozenset(
 """Methods that decide about a prompt, and answers. Messages of other methods are counted and not decoded."""
 
 
-class Meaning(msgspec.Struct, frozen=True, kw_only=True):
-    """What a line means for the counts.
-
-    `spoke` is the prompt that the model has begun to answer. `usage` is that of an answer of the API, after a name for it. `result` is the
-    end of a turn, whose `answers` have these names. `settled` are the prompts that have reached their final state.
-    """
-
-    spoke: str | None = None
-    usage: tuple[str, Usage] | None = None
-    result: CodexTurnEnd | None = None
-    answers: Sequence[str] = ()
-    settled: Sequence[Settle] = ()
-
-
-class CodexReader:
-    """Reads the lines of one connection to Codex. `prompts` follows its prompts."""
+class CodexReader(MetricsReader):
+    """Reads the lines of one connection to Codex."""
 
     delta_kind: str = "item/agentMessage/delta"
     """What a piece of a message is counted as."""
-    agent: str = "codex"
-    """The agent whose lines these are, as metrics name it."""
 
     def __init__(self) -> None:
-        self.prompts: CodexPrompts = CodexPrompts()
+        self._prompts = CodexPrompts()
 
-    @staticmethod
-    def telling(lines: Sequence[bytes]) -> list[bytes]:
+    @property
+    def prompts(self) -> CodexPrompts:
+        """What follows the prompts of all threads."""
+        return self._prompts
+
+    def telling(self, lines: Sequence[bytes]) -> list[bytes]:
         """Return the lines without pieces of messages."""
         return without_codex_deltas(lines)
 
@@ -59,22 +47,22 @@ class CodexReader:
             message = decode_message(line)
             return None if isinstance(message, DecodeFailure | OversizedMessage) else message.type
 
-    def read(self, line: bytes, kind: str) -> Iterator[Meaning]:
+    def read(self, line: bytes, kind: str) -> Iterator[LineMeaning]:
         """Yield what a line of this kind means."""
         if kind not in _FOLLOWED:
             return
-        prompts = self.prompts
+        prompts = self._prompts
         for event in prompts.received(decode_message(line)):
             settled = prompts.settled_by(event)
             if isinstance(event, ModelSpoke):
-                yield Meaning(spoke=next(iter(prompts.names_of(event.turn)), None))
+                yield LineMeaning(spoke=next(iter(prompts.names_of(event.turn)), None))
             elif isinstance(event, APIAnswered):
-                yield Meaning(usage=(_name(event.turn.id, event.turn.requests), event.usage))
+                yield LineMeaning(usage=(_name(event.turn.id, event.turn.requests), event.usage))
             elif isinstance(event, TurnEnded):
                 answers = [_name(event.turn.id, number) for number in range(1, event.turn.requests + 1)]
-                yield Meaning(result=event.result, answers=answers, settled=settled)
+                yield LineMeaning(result=event.result, answers=answers, settled=settled)
             elif settled:
-                yield Meaning(settled=settled)
+                yield LineMeaning(settled=settled)
 
 
 def _name(turn: str, number: int) -> str:

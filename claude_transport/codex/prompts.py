@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from claude_transport.agents.readers import PromptFollower, WrittenPrompt
 from claude_transport.codex.messages import CodexMessage, decode_message
 from claude_transport.codex.watch import (
     CodexWatch,
@@ -19,7 +20,6 @@ from claude_transport.codex.watch import (
 )
 from claude_transport.protocol.conversation import Settle, TurnState
 from claude_transport.protocol.messages import UserContent, UserMessage
-from claude_transport.wrappers.prompt_watch import Prompt, PromptFollower
 
 _MARKS: Final = (b'"turn/start"', b'"turn/steer"')
 
@@ -42,17 +42,17 @@ class CodexPrompts(PromptFollower):
         """Return the running turn with this id, or None."""
         return self._watch.turn(turn_id)
 
-    def _send(self, raw: bytes) -> list[Prompt]:
-        found: list[Prompt] = []
+    def sent(self, raw: bytes) -> list[WrittenPrompt]:
+        found: list[WrittenPrompt] = []
         for line in raw.split(b"\n") if any(mark in raw for mark in _MARKS) else ():
             sent = self._watch.said(decode_message(line)) if any(mark in line for mark in _MARKS) else None
             if sent is not None:
                 self._count += 1
                 self._names[sent] = f"prompt-{self._count}"
-                found.append(Prompt(self._names[sent], UserMessage(message=UserContent(content=sent.text))))
+                found.append(WrittenPrompt(self._names[sent], UserMessage(message=UserContent(content=sent.text))))
         return found
 
-    def _withdraw(self, prompt: Prompt) -> None:
+    def unsent(self, prompt: WrittenPrompt) -> None:
         for sent in [sent for sent, name in self._names.items() if name == prompt.uuid]:
             self._watch.unsaid(sent)
             del self._names[sent]

@@ -12,6 +12,7 @@ from typing import ClassVar, Final
 from opentelemetry.context import Context
 from opentelemetry.trace import Status, StatusCode, Tracer
 
+from claude_transport.agents.readers import SpanTexts
 from claude_transport.codex.messages import ItemCompleted, ItemStarted, decode_message
 from claude_transport.codex.prompts import CodexPrompts, without_codex_deltas
 from claude_transport.codex.tool_calls import tool_call_of
@@ -20,7 +21,7 @@ from claude_transport.errors import JSONRPCError
 from claude_transport.protocol.blocks import ToolResultBlock, ToolUseBlock
 from claude_transport.protocol.messages import APIMessage, AssistantMessage
 from claude_transport.wrappers import gen_ai
-from claude_transport.wrappers.spans import STATE, SessionSpans, SpanContent
+from claude_transport.wrappers.spans import STATE, SessionSpans
 
 _UNASKED: Final = "unasked-"
 
@@ -30,13 +31,12 @@ class CodexSpans(SessionSpans):
 
     agent: ClassVar[str] = "codex"
 
-    def __init__(self, tracer: Tracer, *, content: SpanContent | None = None) -> None:
+    def __init__(self, tracer: Tracer, *, content: SpanTexts | None = None) -> None:
         super().__init__(tracer, content=content)
         self._prompts = CodexPrompts()
         self._watch = self._prompts
 
-    @staticmethod
-    def telling(lines: Sequence[bytes]) -> list[bytes]:
+    def telling(self, lines: Sequence[bytes]) -> list[bytes]:
         """Return the lines without pieces of messages, which concern no span."""
         return without_codex_deltas(lines)
 

@@ -15,8 +15,8 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "inspection.page": "render_page",
-        "inspection.scene": "Event Section",
-        "inspection.summary": "CallStats Problem TapeSummary TurnSummary",
+        "agents.scene": "CallStats Event Problem Section TurnSummary",
+        "inspection.summary": "TapeSummary",
         "inspection.timeline": "Timeline read_timeline summarize",
     },
 )

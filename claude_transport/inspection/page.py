@@ -20,12 +20,13 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from claude_transport.inspection.scene import LANES, Event, EventStore, bytes_text, count_text, dollars_text, plural, seconds_text
-from claude_transport.inspection.summary import CallStats, TapeSummary, TurnSummary
+from claude_transport.agents.scene import LANES, CallStats, Event, EventStore, TurnSummary
+from claude_transport.inspection.summary import TapeSummary
 from claude_transport.inspection.timeline import Reading, Timeline
+from claude_transport.inspection.wording import bytes_text, count_text, dollars_text, plural, seconds_text
 from claude_transport.protocol.observation import ObservedLine
 from claude_transport.protocol.tape import TapeHeader
-from claude_transport.wrappers.metrics_snapshot import TokenCounts
+from claude_transport.protocol.token_counts import TokenCounts
 
 _LEVELS: Final = ("minor", "normal", "warning", "error")
 _PLACES: Final = re.compile(r"\{\{(\w+)\}\}")

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from claude_transport.inspection.scene import CallBook, Level, Scene, gist_of, gist_of_input, json_text, text_of_content
+from claude_transport.agents.scene import CallBook, Level, gist_of, gist_of_input, json_text
+from claude_transport.inspection.turn_book import TurnScene
 from claude_transport.protocol.blocks import (
     ContentBlock,
     MCPToolResultBlock,
@@ -31,7 +32,7 @@ from claude_transport.protocol.messages import (
     TaskStarted,
     UserMessage,
 )
-from claude_transport.wrappers.metrics import token_counts
+from claude_transport.protocol.token_counts import token_counts
 
 _KEPT_CHARS = 65_536
 """Characters kept of a block that is being streamed. Most blocks arrive whole later, and then these are not needed."""
@@ -164,7 +165,7 @@ _REMEMBERED: Final = 4096
 class Speech:
     """Reads the messages of user, model and tools into a scene."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: TurnScene) -> None:
         self._scene = scene
         self.tools: CallBook = CallBook("model")
         self.tasks: CallBook = CallBook("model")
@@ -394,3 +395,21 @@ class Speech:
         scene.close(call, message.status, scene.text("summary", message.summary))
         if message.status == "failed":
             scene.worsen(call.event, "warning", f"{call.name} failed: {message.summary[:160]}")
+
+
+def text_of_content(content: str | Sequence[ContentBlock] | None) -> str:
+    """Return the text of a message or of a tool's answer. Images and other data become a note in brackets."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "\n".join(_text_of_block(block) for block in content)
+
+
+def _text_of_block(block: ContentBlock) -> str:
+    if isinstance(block, TextBlock):
+        return block.text
+    wire = block.to_dict()
+    source = wire.get("source")
+    data = source.get("data") if isinstance(source, dict) else None
+    if isinstance(data, str) and isinstance(source, dict):
+        return f"[{wire.get('type')}: {source.get('media_type', 'data')}, {len(data):,} characters of base64]"
+    return json_text(wire)

@@ -4,74 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from typing import Literal
 
 import msgspec
 
-from claude_transport.wrappers.metrics_snapshot import ModelCounts, TokenCounts
-
-
-class TurnSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One turn of a tape, from its prompt to its result. Times are seconds.
-
-    * `number`: from 1. `t`: its beginning, after the start of the tape: the time of its prompt, or of the result before it when the prompt
-      was waiting already. `seconds`: its duration.
-    * `prompts`: how many prompts share the turn: several were merged, none when a background task woke the session. `prompt`: the beginning
-      of the first one.
-    * `outcome`: `ok`, the code of the failure (`result.overloaded`), or `result.missing` when the tape ends first. `detail`: more about a
-      failure.
-    * `first_output`: seconds from the beginning to the first words of the model; None when it said nothing in this turn.
-    * `api_messages`: answers of the API. `tool_calls`, `tool_errors`: calls of tools, and those that failed.
-    * `tokens`: as the result says, or those of the API messages where it says none (an interrupted turn).
-    * `cost_usd`: paid since the result before.
-    """
-
-    number: int
-    t: float
-    seconds: float
-    prompts: int
-    prompt: str = ""
-    outcome: str = "ok"
-    detail: str = ""
-    first_output: float | None = None
-    api_messages: int = 0
-    tool_calls: int = 0
-    tool_errors: int = 0
-    tokens: TokenCounts = TokenCounts()
-    cost_usd: float = 0.0
-
-
-class CallStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts on a tape: all calls of one tool, or all control requests of one subtype from one side.
-
-    * `name`: the tool, the subtype, or the method of a request. `asked_by`: `model` for a tool; for a request, the side that sent
-      it: `host`, or the program of the agent, such as `claude`.
-    * `calls`: all of them. `errors`: failed. `denied`: not allowed. `cancelled`: withdrawn by the side that asked. `open`: without an
-      answer on the tape.
-    * `seconds`: the sum of the durations of those that ended. `longest`: the longest of them.
-    """
-
-    name: str
-    asked_by: str
-    calls: int = 0
-    errors: int = 0
-    denied: int = 0
-    cancelled: int = 0
-    open: int = 0
-    seconds: float = 0.0
-    longest: float = 0.0
-
-
-class Problem(msgspec.Struct, frozen=True):
-    """A fault on a tape, or a possible one. `t` is its time in seconds after the start of the tape, `text` says what is wrong.
-
-    `level` is `error` or `warning`. `event` is the id of the `Event` that tells more; None for a fault of the tape itself.
-    """
-
-    t: float
-    level: Literal["warning", "error"]
-    text: str
-    event: int | None = None
+from claude_transport.agents.scene import CallStats, Problem, TurnSummary
+from claude_transport.protocol.token_counts import ModelCounts, TokenCounts
 
 
 class TapeSummary(msgspec.Struct, frozen=True, kw_only=True):

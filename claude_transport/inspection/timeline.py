@@ -11,30 +11,33 @@ import shutil
 import stat
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal
 
 import msgspec
 
+from claude_transport.agents.readers import TapeReader
 from claude_transport.agents.registry import AgentFinder
-from claude_transport.errors import ConfigurationError
-from claude_transport.inspection.scene import (
+from claude_transport.agents.scene import (
     DEFAULT_MAX_EVENTS,
     DEFAULT_MAX_TEXT_CHARS,
     CallBook,
+    CallStats,
     Event,
     EventStore,
     Level,
-    Scene,
     Section,
+    TapeFigures,
     gist_of,
     gist_of_input,
     json_text,
 )
+from claude_transport.errors import ConfigurationError
 from claude_transport.inspection.speech import Speech
-from claude_transport.inspection.summary import CallStats, TapeSummary, TurnSummary
+from claude_transport.inspection.summary import TapeSummary
+from claude_transport.inspection.turn_book import TurnScene
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.control import (
     CanUseTool,
@@ -80,7 +83,7 @@ from claude_transport.protocol.tape import (
     read_exit_note,
     without_withdrawn,
 )
-from claude_transport.wrappers.metrics_snapshot import TokenCounts
+from claude_transport.protocol.token_counts import TokenCounts
 
 OnProgress = Callable[[int, int], object]
 """Called with the bytes read so far, and the size of the file."""
@@ -144,7 +147,7 @@ class Reading:
     """One pass over the records of a session. Hands each record to its lane."""
 
     def __init__(self, shelf: EventStore) -> None:
-        self._scene = Scene(shelf)
+        self._scene = TurnScene(shelf)
         self._speech = Speech(self._scene)
         self._control = ControlLane(self._scene, on_denied=self._speech.denied)
         self._session = SessionLane(self._scene)
@@ -159,7 +162,7 @@ class Reading:
             ControlCancelRequest: partial(self._control.cancel, by="claude"),
         }
         self._agents = AgentFinder()
-        self._other: Any = None  # in place of the lanes above, once the lines have told that they are those of another agent
+        self._other: TapeReader | None = None  # in place of the lanes above, once the lines have told that they are those of another agent
         self._bytes = {"in": 0, "out": 0}
         self._types: dict[str, Counter[str]] = {"in": Counter(), "out": Counter()}
         self._unreadable = 0
@@ -179,7 +182,7 @@ class Reading:
         self._bytes[record.dir] += len(record.line) + 1
         if not self._agents.is_decided:
             agent = self._agents.look([record.whole_line])
-            self._other = agent.lanes(scene)
+            self._other = agent.tape_reader(scene)
             if self._other is not None:
                 self._session.agent = agent.program
         if self._other is not None:
@@ -192,15 +195,12 @@ class Reading:
         else:
             self._from_claude(message, record)
 
-    def _read_other(self, lanes: Any, record: TapeRecord) -> None:
-        message = lanes.decode(record.whole_line)
+    def _read_other(self, reader: TapeReader, record: TapeRecord) -> None:
+        is_host = record.dir == "in"
+        message = reader.said(record.whole_line) if is_host else reader.heard(record.whole_line, self._as_recorded(record))
         self._count(record.dir, message)
         if isinstance(message, DecodeFailure | OversizedMessage):
-            self._session.unreadable(message, by="the host" if record.dir == "in" else self._session.agent)
-        elif record.dir == "in":
-            lanes.from_host(message)
-        else:
-            lanes.from_agent(message, self._as_recorded(record))
+            self._session.unreadable(message, by="the host" if is_host else self._session.agent)
 
     def _count(self, direction: str, message: Message) -> None:
         if isinstance(message, DecodeFailure | OversizedMessage):
@@ -268,16 +268,29 @@ class Reading:
             summary=self.summary(header, is_torn=is_torn), events=shelf.events(), event_count=shelf.count, text_limit=shelf.limit
         )
 
+    def _figures(self) -> TapeFigures:
+        """Return the figures of a tape of Claude."""
+        turns = self._scene.turns
+        return TapeFigures(
+            session_ids=self._session.session_ids,
+            turns=turns.turns,
+            tools=self._speech.tools.stats(),
+            requests=self._control.requests,
+            models=turns.ledger.models,
+            cost_usd=turns.ledger.cost_usd,
+            api_messages=turns.ledger.api_messages,
+            retries=self._session.retries,
+        )
+
     def summary(self, header: TapeHeader, *, is_torn: bool = False) -> TapeSummary:
         """Return the figures of what was read so far."""
-        scene, speech, session, other = self._scene, self._speech, self._session, self._other
-        turns: Sequence[TurnSummary] = scene.turns.turns if other is None else other.turns
-        ledger = scene.turns.ledger if other is None else other.ledger
+        scene, session = self._scene, self._session
+        figures = self._figures() if self._other is None else self._other.figures()
         tokens = TokenCounts()
-        for turn in turns:
+        for turn in figures.turns:
             tokens = tokens.plus(turn.tokens)
         return TapeSummary(
-            agent="claude" if other is None else session.agent,
+            agent=session.agent,
             cli_version=header.cli_version,
             created_at=header.created_at,
             scrubbed=header.scrubbed,
@@ -286,15 +299,15 @@ class Reading:
             bytes_in=self._bytes["in"],
             bytes_out=self._bytes["out"],
             seconds=scene.t,
-            session_ids=session.session_ids if other is None else other.session_ids,
-            turns=tuple(turns),
-            tools=(speech if other is None else other).tools.stats(),
-            requests=self._control.requests if other is None else other.requests,
+            session_ids=tuple(figures.session_ids),
+            turns=tuple(figures.turns),
+            tools=tuple(figures.tools),
+            requests=tuple(figures.requests),
             tokens=tokens,
-            models=ledger.models,
-            cost_usd=ledger.cost_usd,
-            api_messages=ledger.api_messages,
-            retries=session.retries if other is None else other.retries,
+            models=figures.models,
+            cost_usd=figures.cost_usd,
+            api_messages=figures.api_messages,
+            retries=figures.retries,
             messages_in=dict(self._types["in"]),
             messages_out=dict(self._types["out"]),
             unreadable_lines=self._unreadable,
@@ -449,7 +462,7 @@ class ControlLane:
     `on_denied` is called with the id of a tool call that the host does not allow.
     """
 
-    def __init__(self, scene: Scene, *, on_denied: Callable[[str | None], object]) -> None:
+    def __init__(self, scene: TurnScene, *, on_denied: Callable[[str | None], object]) -> None:
         self._scene = scene
         self._on_denied = on_denied
         self.host: CallBook = CallBook("host")
@@ -562,7 +575,7 @@ _MAX_STDERR_LINES: Final = 200
 class SessionLane:
     """Reads what the CLI reports about itself, what its process prints, and the notes of the recorder."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: TurnScene) -> None:
         self._scene = scene
         self.agent: str = "claude"
         """The name of the agent, for texts."""

@@ -3,6 +3,8 @@
 from claude_transport.wrappers import faults as faults
 from claude_transport.protocol.peek import Peek as Peek
 from claude_transport.protocol.peek import peek as peek
+from claude_transport.protocol.token_counts import ModelCounts as ModelCounts
+from claude_transport.protocol.token_counts import TokenCounts as TokenCounts
 from claude_transport.wrappers.base import LineWrapper as LineWrapper
 from claude_transport.wrappers.base import ObservingWrapper as ObservingWrapper
 from claude_transport.wrappers.base import TransportWrapper as TransportWrapper
@@ -14,9 +16,7 @@ from claude_transport.wrappers.metrics import Metrics as Metrics
 from claude_transport.wrappers.metrics import MetricsRegistry as MetricsRegistry
 from claude_transport.wrappers.metrics import MetricsTransport as MetricsTransport
 from claude_transport.wrappers.metrics_snapshot import MetricsSnapshot as MetricsSnapshot
-from claude_transport.wrappers.metrics_snapshot import ModelCounts as ModelCounts
 from claude_transport.wrappers.metrics_snapshot import Timing as Timing
-from claude_transport.wrappers.metrics_snapshot import TokenCounts as TokenCounts
 from claude_transport.wrappers.metrics_snapshot import prometheus_text as prometheus_text
 from claude_transport.wrappers.observable import ObservableTransport as ObservableTransport
 from claude_transport.wrappers.recording import RecordingTransport as RecordingTransport

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeAlias
 import anyio
 import msgspec
 
+from claude_transport.agents.readers import MetricsReader, PromptFollower
 from claude_transport.agents.registry import AgentFinder
 from claude_transport.errors import ConfigurationError, ConnectionLost, ProcessError, TransportClosed
 from claude_transport.loggers import logger_for
@@ -25,11 +26,12 @@ from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.conversation import Settle
 from claude_transport.protocol.envelope import DecodeFailure, Message, ModelUsage, OversizedMessage, Usage
 from claude_transport.protocol.messages import APIMessage, AssistantMessage, ResultMessage, StreamEvent
+from claude_transport.protocol.token_counts import ModelCounts, TokenCounts, token_counts
 from claude_transport.transport import TransportLike
 from claude_transport.wrappers.base import ObservingWrapper
 from claude_transport.wrappers.gen_ai import OTHER_MODEL, error_type, measured, measured_loss, model_label
-from claude_transport.wrappers.metrics_snapshot import MetricsSnapshot, ModelCounts, Timing, TokenCounts, families_of, prometheus_text
-from claude_transport.wrappers.prompt_watch import PromptFollower, PromptWatch, size_of, without_deltas
+from claude_transport.wrappers.metrics_snapshot import MetricsSnapshot, Timing, families_of, prometheus_text
+from claude_transport.wrappers.prompt_watch import PromptWatch, size_of, without_deltas
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, MeterProvider
@@ -49,8 +51,6 @@ _FOLLOWED: Final = frozenset({"result", "command_lifecycle", "conversation_reset
 _REMEMBERED = 4096
 """API messages remembered, so that another block of the same one is not counted again. Their blocks come close together."""
 
-_MOST_TOKENS = 10**15
-"""The most tokens of one kind that one report counts: no exporter can write the sum of two numbers of 4,300 digits."""
 
 _MAX_CODES = 100
 """Codes of failures counted separately. A wrapped transport that makes up more of them must not grow the memory or a dashboard."""
@@ -197,7 +197,7 @@ class Metrics:
         self._tokens = TokenLedger()
         self._agents = AgentFinder()
         self._watch = PromptWatch()
-        self._other: Any = None  # in place of `_watch`, once the lines have told that they are those of another agent
+        self._other: MetricsReader | None = None  # in place of `_watch`, once the lines have told that they are those of another agent
         self._asked: dict[str, float] = {}  # prompts without a result, and when they were written
         self._last_result: str | None = None
         self._silent: set[str] = set()  # those that the model has not begun to answer
@@ -286,7 +286,7 @@ class Metrics:
         self._connection += 1
         self._is_running, self._has_ended, self._result_failed = is_connected, False, False
         self._watch = PromptWatch()
-        self._other = None if self._other is None else type(self._other)()
+        self._other = None if self._other is None else self._agents.agent.metrics_reader()
         self._tokens.begin_process()
         self._asked.clear()
         self._silent.clear()
@@ -396,17 +396,16 @@ class Metrics:
 
     def _lose(self, seconds: float, code: str) -> None:
         label = _count_code(self._lost, code)
-        self._lost_listeners.tell(seconds, label, "claude" if self._other is None else self._other.agent)
+        self._lost_listeners.tell(seconds, label, self._agents.agent.program)
 
     @property
     def _prompts_of(self) -> PromptFollower:
-        prompts: PromptFollower = self._watch if self._other is None else self._other.prompts
-        return prompts
+        return self._watch if self._other is None else self._other.prompts
 
     def _find_agent(self, lines: Sequence[bytes]) -> None:
         self._other = self._agents.look(lines).metrics_reader()
 
-    def _look_at_other(self, reader: Any, line: bytes) -> None:
+    def _look_at_other(self, reader: MetricsReader, line: bytes) -> None:
         kind = reader.kind_of(line)
         if kind is None:
             self._unreadable += 1
@@ -706,11 +705,6 @@ class TokenLedger:
             if label not in self._models and len(self._models) >= _MAX_MODELS:
                 label = OTHER_MODEL
             self._models[label] = self._models.get(label, ModelCounts()).plus(counts)
-
-
-def token_counts(usage: Usage | ModelUsage) -> TokenCounts:
-    """Return the counts of a usage, each limited to between 0 and `_MOST_TOKENS`."""
-    return TokenCounts(**{name: min(max(0, getattr(usage, name)), _MOST_TOKENS) for name in TokenCounts.__struct_fields__})
 
 
 def _dollars(amount: float) -> float:

@@ -5,11 +5,11 @@ Also `without_deltas` and `size_of`, which look at batches of lines without deco
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import msgspec
 
+from claude_transport.agents.readers import PromptFollower, WrittenPrompt
 from claude_transport.errors import UsageError
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.control import ControlCancelRequest, ControlRequest, ControlResponse
@@ -21,64 +21,11 @@ from claude_transport.protocol.messages import UserMessage
 _NAMELESS = "nameless-"
 
 
-class Prompt(msgspec.Struct, frozen=True):
-    """A user message on its way to the peer. A message without a uuid gets a made-up one."""
-
-    uuid: str
-    message: UserMessage
-
-
 class Verdict(msgspec.Struct, frozen=True):
     """The meaning of a message: the prompts it belongs to, the leading one first, and the prompts that it ends."""
 
     owners: tuple[str, ...] = ()
     settled: tuple[Settle, ...] = ()
-
-
-class PromptFollower(ABC):
-    """Follows the prompts of one connection: which are being written, and which are lost at its end. Each agent has one."""
-
-    def __init__(self) -> None:
-        self._in_flight: list[tuple[str | bytes, list[Prompt]]] = []
-
-    @property
-    @abstractmethod
-    def session_id(self) -> str | None:
-        """The session, or the thread, of the last message."""
-
-    def writing(self, data: str | bytes) -> list[Prompt]:
-        """Return the prompts in `data`, which is about to be written."""
-        raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
-        if prompts := self._send(raw):
-            self._in_flight.append((data, prompts))
-        return prompts
-
-    def written(self, data: str | bytes) -> list[Prompt]:
-        """Return the prompts in `data`, which has been written."""
-        for index, (other, prompts) in enumerate(self._in_flight):
-            if other is data:
-                del self._in_flight[index]
-                return prompts
-        return []
-
-    def not_written(self, data: str | bytes) -> list[Prompt]:
-        """Forget and return the prompts in `data`, whose write has failed."""
-        prompts = self.written(data)
-        for prompt in prompts:
-            self._withdraw(prompt)
-        return prompts
-
-    @abstractmethod
-    def ended(self) -> tuple[Settle, ...]:
-        """Return the prompts that are lost, because nothing more will come."""
-
-    @abstractmethod
-    def _send(self, raw: bytes) -> list[Prompt]:
-        """Register the prompts in `raw`, and return them."""
-
-    @abstractmethod
-    def _withdraw(self, prompt: Prompt) -> None:
-        """Forget a prompt whose write has failed."""
 
 
 class PromptWatch(PromptFollower):
@@ -94,15 +41,15 @@ class PromptWatch(PromptFollower):
         """The session id of the last message."""
         return self._conversation.session_id
 
-    def _send(self, raw: bytes) -> list[Prompt]:
+    def sent(self, raw: bytes) -> list[WrittenPrompt]:
         """Register prompts. One that was sent before is left out, as the CLI does."""
-        prompts: list[Prompt] = []
+        prompts: list[WrittenPrompt] = []
         for line in raw.split(b"\n") if b"user" in raw else ():
             message = decode_message(line) if b"user" in line else None
             if not isinstance(message, UserMessage):
                 continue
             self._nameless += not message.uuid
-            prompt = Prompt(message.uuid or f"{_NAMELESS}{self._nameless}", message)
+            prompt = WrittenPrompt(message.uuid or f"{_NAMELESS}{self._nameless}", message)
             is_command, is_named = message.text.startswith("/"), bool(message.uuid)
             try:
                 self._conversation.send(prompt.uuid, priority=message.priority, is_command=is_command, is_named=is_named)
@@ -111,7 +58,7 @@ class PromptWatch(PromptFollower):
             prompts.append(prompt)
         return prompts
 
-    def _withdraw(self, prompt: Prompt) -> None:
+    def unsent(self, prompt: WrittenPrompt) -> None:
         self._conversation.withdraw(prompt.uuid)
 
     def received(self, message: Message) -> Verdict:

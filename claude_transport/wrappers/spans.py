@@ -14,6 +14,7 @@ import msgspec
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 
+from claude_transport.agents.readers import PromptFollower, SpanTexts, WrittenPrompt
 from claude_transport.protocol.blocks import ToolResultBlock, ToolUseBlock
 from claude_transport.protocol.conversation import Settle, TurnState
 from claude_transport.protocol.envelope import Message, to_wire
@@ -21,7 +22,7 @@ from claude_transport.protocol.messages import AssistantMessage, InitMessage, Re
 from claude_transport.protocol.redaction import Redactor
 from claude_transport.wrappers import gen_ai
 from claude_transport.wrappers.gen_ai import Attributes
-from claude_transport.wrappers.prompt_watch import Prompt, PromptFollower, PromptWatch
+from claude_transport.wrappers.prompt_watch import PromptWatch
 
 STATE: Final = "claude_transport.turn.state"
 """The attribute with the final state of a prompt."""
@@ -51,7 +52,7 @@ class SessionSpans:
 
     agent: ClassVar[str] = "claude"
 
-    def __init__(self, tracer: Tracer, *, content: SpanContent | None = None) -> None:
+    def __init__(self, tracer: Tracer, *, content: SpanTexts | None = None) -> None:
         self._tracer = tracer
         self._content = content
         self._watch: PromptFollower = PromptWatch()
@@ -114,7 +115,7 @@ class SessionSpans:
         self._tools.clear()
         self._turns.clear()
 
-    def _begin(self, uuid: str, *, context: Context | None, prompt: Prompt | None = None) -> Span:
+    def _begin(self, uuid: str, *, context: Context | None, prompt: WrittenPrompt | None = None) -> Span:
         attributes = gen_ai.of_turn(session_id=self._watch.session_id, model=self._model, agent=self.agent)
         if self._content is not None and prompt is not None:
             attributes |= self._content.of_prompt(prompt.message)

@@ -24,10 +24,10 @@ from claude_transport.errors import ProcessError
 from claude_transport.protocol.framing import OversizedLine
 from claude_transport.protocol.messages import ResultMessage
 from claude_transport.protocol.tape import INPUT_ENDED, Tape, TapeRecord
+from claude_transport.protocol.token_counts import TokenCounts
 from claude_transport.transport import Transport
 from claude_transport.wrappers.logging import LoggingTransport
 from claude_transport.wrappers.metrics import Metrics, MetricsRegistry, MetricsTransport
-from claude_transport.wrappers.metrics_snapshot import TokenCounts
 from claude_transport.wrappers.tracing import TracingTransport
 
 

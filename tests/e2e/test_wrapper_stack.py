@@ -42,8 +42,8 @@ from test_main_job import (  # noqa: F401
 from test_record_replay import Conversation
 
 import claude_transport as ct
+from claude_transport.protocol.token_counts import TokenCounts
 from claude_transport.testing import FakeMessagesAPI, Tape, replies
-from claude_transport.wrappers.metrics_snapshot import TokenCounts
 
 
 class KeptSpan(trace.NonRecordingSpan):

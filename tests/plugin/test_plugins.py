@@ -23,9 +23,12 @@ import claude_transport as ct
 from claude_transport.agents import agent_names, find_agent
 from claude_transport.codex import CodexOptions
 from claude_transport.errors import ConfigurationError
+from claude_transport.inspection import read_timeline
 from claude_transport.launch.plugins import PluginGroup
+from claude_transport.protocol.tape import TapeRecord
 from claude_transport.sessions import open_session_store
 from claude_transport.testing import FakeClaude, Scenario, ScriptedTurn, Tape, steps
+from claude_transport.wrappers import Metrics, MetricsTransport
 from tests.fleet.broker_server import broker_server
 
 SOURCE = Path(__file__).parent / "acme"
@@ -130,6 +133,57 @@ async def test_its_options_start_a_process_of_it(installed: Path) -> None:
     query = ct.Query(ct.SubprocessTransport(kind()))
     with pytest.raises(ConfigurationError, match="talks to Claude"):
         await query.start()
+
+
+async def test_its_prompts_and_results_are_counted(installed: Path) -> None:
+    kind: Any = find_agent("acme").options_type
+    counted = MetricsTransport(ct.SubprocessTransport(kind()))
+    lost: list[tuple[str, str]] = []
+    counted.metrics.on_lost(lambda seconds, code, agent: lost.append((code, agent)))
+    async with counted:
+        await counted.write(b'{"acme": "ask", "text": "you"}\n')
+        async for lines in counted.read_lines():
+            if b'{"acme": "done"}' in lines:
+                break
+        await counted.write(b'{"acme": "ask", "text": "crash"}\n')
+        with pytest.raises(ct.ProcessError):
+            async for _ in counted.read_lines():
+                pass
+    counts = counted.metrics.snapshot()
+    assert (counts.prompts, counts.results, counts.lost_prompts) == (2, {"ok": 1}, {ct.ProcessError.code: 1})
+    assert (counts.messages_written, counts.messages_read) == ({"ask": 2}, {"begun": 2, "said": 1, "done": 1})
+    assert (counts.first_message.count, counts.result.count) == (1, 1)
+    assert lost == [(ct.ProcessError.code, "acme")]
+
+
+async def test_the_counts_go_on_over_a_second_connection(installed: Path) -> None:
+    kind: Any = find_agent("acme").options_type
+    metrics = Metrics()
+    for _ in range(2):
+        async with MetricsTransport(ct.SubprocessTransport(kind()), metrics=metrics) as counted:
+            await counted.write(b'{"acme": "ask", "text": "you"}\n')
+            async for lines in counted.read_lines():
+                if b'{"acme": "done"}' in lines:
+                    break
+    counts = metrics.snapshot()
+    assert (counts.prompts, counts.results, counts.lost_prompts) == (2, {"ok": 2}, {})
+
+
+def test_the_inspector_shows_its_prompts_and_answers(installed: Path) -> None:
+    find_agent("acme")
+    asked, again = (TapeRecord(t, "in", json.dumps({"acme": "ask", "text": text}).encode()) for t, text in ((0.0, "you"), (3.0, "again")))
+    answer = [TapeRecord(1.0, "out", line) for line in (b'{"acme": "said", "text": "heard you"}', b'{"acme": "done"}')]
+    timeline = read_timeline(Tape([asked, *answer, again, TapeRecord(4.0, "out", b"{")]))
+    told = [(event.lane, event.title, event.gist, event.status) for event in timeline.events]
+    assert told[:3] == [
+        ("user", "Prompt", "you", "done"),
+        ("assistant", "Text", "heard you", ""),
+        ("user", "Prompt", "again", "lost"),
+    ]
+    summary = timeline.summary
+    assert [problem.text for problem in summary.problems][-1] == "a prompt has no answer"
+    assert (summary.agent, summary.unreadable_lines, summary.turns) == ("acme", 1, ())
+    assert [(stats.name, stats.calls, stats.open, stats.seconds) for stats in summary.requests] == [("ask", 2, 1, 1.0)]
 
 
 def test_the_program_asks_an_agent(site: Path, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from claude_transport.errors import ConfigurationError, ConnectionLost, Transpor
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.framing import OversizedLine
 from claude_transport.protocol.messages import ResultMessage
+from claude_transport.protocol.token_counts import TokenCounts
 from claude_transport.testing import FakeClaude, Scenario
 from claude_transport.testing.conformance import run_conformance
 from claude_transport.testing.conformance.media import memory, wrapped
@@ -28,7 +29,7 @@ from claude_transport.wrappers.base import TransportWrapper
 from claude_transport.wrappers.faults import FailWrite
 from claude_transport.wrappers.faulty import FaultyTransport
 from claude_transport.wrappers.metrics import Metrics, MetricsRegistry, MetricsTransport
-from claude_transport.wrappers.metrics_snapshot import MetricsSnapshot, TokenCounts, prometheus_text
+from claude_transport.wrappers.metrics_snapshot import MetricsSnapshot, prometheus_text
 from claude_transport.wrappers.prompt_watch import size_of, without_deltas
 
 BUNDLED = Path(__file__).parent.parent / "recordings"

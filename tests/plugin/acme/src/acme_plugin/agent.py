@@ -12,7 +12,20 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from claude_transport.agents import Agent, AgentOptions, AskedCall, Attempt, CallPlan, Heard, StartContext, TurnTracker
+from acme_plugin.readers import AcmeCounts, AcmeTape
+from claude_transport.agents import (
+    Agent,
+    AgentOptions,
+    AskedCall,
+    Attempt,
+    CallPlan,
+    Heard,
+    MetricsReader,
+    Scene,
+    StartContext,
+    TapeReader,
+    TurnTracker,
+)
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch import Launch, PlannedLaunch
 from claude_transport.messages import Message, decode_message, synthetic_turn
@@ -59,6 +72,12 @@ class Acme(Agent):
 
     def follow_turns(self) -> TurnTracker:
         return AcmeTurns()
+
+    def metrics_reader(self) -> MetricsReader:
+        return AcmeCounts()
+
+    def tape_reader(self, scene: Scene) -> TapeReader:
+        return AcmeTape(scene)
 
     def check(self, options: AcmeOptions, *, command: Sequence[Any] | None, launcher: object) -> None:
         if options.model == "":

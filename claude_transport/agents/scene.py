@@ -1,7 +1,7 @@
-"""`Scene`: collects the events of a tape while `timeline.py` and `speech.py` read it.
+"""`Scene`: collects the events of a tape for the inspector. The readers of its lines, one for each agent, write into it.
 
 Here are its parts, too: `Event` (one thing that happened), `EventStore` (the events, in bounded memory), `CallBook` (calls matched to their
-answers), `TurnBook` (turns), and the words in which texts and figures are shown. The figures that come of it all are in `summary.py`.
+answers), and the figures that a `TapeReader` returns.
 """
 
 from __future__ import annotations
@@ -13,14 +13,8 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from claude_transport.errors import UsageError
-from claude_transport.inspection.summary import CallStats, Problem, TurnSummary
-from claude_transport.protocol.blocks import ContentBlock, TextBlock
-from claude_transport.protocol.conversation import Conversation, Settle, TurnState
-from claude_transport.protocol.envelope import Message, to_wire
-from claude_transport.protocol.messages import InitMessage, ResultMessage
-from claude_transport.wrappers.metrics import TokenLedger, token_counts
-from claude_transport.wrappers.metrics_snapshot import TokenCounts
+from claude_transport.protocol.envelope import to_wire
+from claude_transport.protocol.token_counts import ModelCounts, TokenCounts
 
 Lane: TypeAlias = Literal["user", "assistant", "tools", "control", "session"]
 """The row in which an event is shown: user, model, tools and tasks, control protocol, or session (the CLI and the recording)."""
@@ -86,6 +80,88 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     sections: tuple[Section, ...] = ()
 
 
+class TurnSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One turn of a tape, from its prompt to its result. Times are seconds.
+
+    * `number`: from 1. `t`: its beginning, after the start of the tape: the time of its prompt, or of the result before it when the prompt
+      was waiting already. `seconds`: its duration.
+    * `prompts`: how many prompts share the turn: several were merged, none when a background task woke the session. `prompt`: the beginning
+      of the first one.
+    * `outcome`: `ok`, the code of the failure (`result.overloaded`), or `result.missing` when the tape ends first. `detail`: more about a
+      failure.
+    * `first_output`: seconds from the beginning to the first words of the model; None when it said nothing in this turn.
+    * `api_messages`: answers of the API. `tool_calls`, `tool_errors`: calls of tools, and those that failed.
+    * `tokens`: as the result says, or those of the API messages where it says none (an interrupted turn).
+    * `cost_usd`: paid since the result before.
+    """
+
+    number: int
+    t: float
+    seconds: float
+    prompts: int
+    prompt: str = ""
+    outcome: str = "ok"
+    detail: str = ""
+    first_output: float | None = None
+    api_messages: int = 0
+    tool_calls: int = 0
+    tool_errors: int = 0
+    tokens: TokenCounts = TokenCounts()
+    cost_usd: float = 0.0
+
+
+class CallStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts on a tape: all calls of one tool, or all control requests of one subtype from one side.
+
+    * `name`: the tool, the subtype, or the method of a request. `asked_by`: `model` for a tool; for a request, the side that sent
+      it: `host`, or the program of the agent, such as `claude`.
+    * `calls`: all of them. `errors`: failed. `denied`: not allowed. `cancelled`: withdrawn by the side that asked. `open`: without an
+      answer on the tape.
+    * `seconds`: the sum of the durations of those that ended. `longest`: the longest of them.
+    """
+
+    name: str
+    asked_by: str
+    calls: int = 0
+    errors: int = 0
+    denied: int = 0
+    cancelled: int = 0
+    open: int = 0
+    seconds: float = 0.0
+    longest: float = 0.0
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """A fault on a tape, or a possible one. `t` is its time in seconds after the start of the tape, `text` says what is wrong.
+
+    `level` is `error` or `warning`. `event` is the id of the `Event` that tells more; None for a fault of the tape itself.
+    """
+
+    t: float
+    level: Literal["warning", "error"]
+    text: str
+    event: int | None = None
+
+
+class TapeFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of a tape that only a reader of its lines can tell. What an agent does not say stays empty, or 0.
+
+    * `session_ids`: the sessions on the tape, or the threads of an agent that has them. `turns`: in the order in which they began.
+    * `tools`: the calls of the model. `requests`: those of both sides.
+    * `models`, `cost_usd`: all usage, by model, and all costs in US dollars. `api_messages`: answers of the API. `retries`: requests to the
+      API that were repeated.
+    """
+
+    session_ids: Sequence[str] = ()
+    turns: Sequence[TurnSummary] = ()
+    tools: Sequence[CallStats] = ()
+    requests: Sequence[CallStats] = ()
+    models: Mapping[str, ModelCounts] = {}
+    cost_usd: float = 0.0
+    api_messages: int = 0
+    retries: int = 0
+
+
 GIST_CHARS: Final = 160
 """Characters of the text on the line of an event."""
 
@@ -123,24 +199,6 @@ def gist_of_input(tool_input: Mapping[str, Any]) -> str:
         if isinstance(value, str) and value.strip():
             return gist_of(value)
     return gist_of(json_text(tool_input)) if tool_input else ""
-
-
-def text_of_content(content: str | Sequence[ContentBlock] | None) -> str:
-    """Return the text of a message or of a tool's answer. Images and other data become a note in brackets."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "\n".join(_text_of_block(block) for block in content)
-
-
-def _text_of_block(block: ContentBlock) -> str:
-    if isinstance(block, TextBlock):
-        return block.text
-    wire = block.to_dict()
-    source = wire.get("source")
-    data = source.get("data") if isinstance(source, dict) else None
-    if isinstance(data, str) and isinstance(source, dict):
-        return f"[{wire.get('type')}: {source.get('media_type', 'data')}, {len(data):,} characters of base64]"
-    return json_text(wire)
 
 
 DEFAULT_MAX_EVENTS = 40_000
@@ -240,48 +298,6 @@ def _chars(event: Event) -> int:
     return len(event.gist) + sum(len(section.text) for section in event.sections)
 
 
-_SECOND = 1.0
-_MINUTE = 60.0
-_HOUR = 3600.0
-
-
-def seconds_text(seconds: float) -> str:
-    """Write a duration: `340 ms`, `2.4 s`, `3 min 05 s`, `2 h 07 min`."""
-    if seconds < _SECOND:
-        return f"{seconds * 1000:.0f} ms" if seconds >= 0.01 or seconds <= 0 else f"{seconds * 1000:.1f} ms"
-    if seconds < _MINUTE:
-        return f"{seconds:.1f} s"
-    if seconds < _HOUR:
-        whole = int(seconds)
-        return f"{whole // 60} min {whole % 60:02d} s"
-    minutes = int(seconds // _MINUTE)
-    return f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def bytes_text(size: int) -> str:
-    """Write a size: `812 B`, `3.4 kB`, `52.1 MB`."""
-    if size < 1000:
-        return f"{size} B"
-    return f"{size / 1000:.1f} kB" if size < 1_000_000 else f"{size / 1_000_000:.1f} MB"
-
-
-def count_text(number: int) -> str:
-    """Write a whole number with commas between the thousands."""
-    return f"{number:,}"
-
-
-def dollars_text(cost: float) -> str:
-    """Write a cost: `$1.25`, `$0.0038`, `$0`."""
-    if cost <= 0:
-        return "$0"
-    return f"${cost:,.2f}" if cost >= 1 else f"${cost:.4f}" if cost >= 0.0001 else f"${cost:.6f}"
-
-
-def plural(number: int, noun: str) -> str:
-    """Write a number with its noun: `1 turn`, `2 turns`."""
-    return f"{count_text(number)} {noun}{'' if number == 1 else 's'}"
-
-
 Caller: TypeAlias = str
 """Who asked: `model`, `host`, or the program of the agent."""
 _STATISTICS = {"error": "errors", "denied": "denied", "cancelled": "cancelled"}
@@ -349,147 +365,6 @@ class CallBook:
         return tuple(sorted(self._stats.values(), key=lambda stats: (-stats.calls, stats.name)))
 
 
-class _ScenePrompt(NamedTuple):
-    event: int
-    t: float
-    text: str
-
-
-class SettledPrompt(NamedTuple):
-    """A prompt with its final state: the id of its event, the state, and the number of its turn or None."""
-
-    event: int
-    state: TurnState
-    turn: int | None
-
-
-class TurnBook:
-    """Finds out which prompts share which turn and what each turn used. The state machine of `protocol/conversation.py` decides."""
-
-    def __init__(self) -> None:
-        self.ledger: TokenLedger = TokenLedger()
-        self.turns: list[TurnSummary] = []
-        self._conversation = Conversation()
-        self._prompts: dict[str, _ScenePrompt] = {}
-        self._last_result: float | None = None
-        self._open_turn()
-
-    def _open_turn(self) -> None:
-        self._began: float | None = None
-        self._first_output: float | None = None
-        self._tool_calls = self._tool_errors = 0
-        self._api_messages_before = self.ledger.api_messages
-        self._cost_before = self.ledger.cost_usd
-
-    @property
-    def current(self) -> int | None:
-        """The number of the running turn, from 1; None between turns."""
-        return len(self.turns) + 1 if self._conversation.is_running else None
-
-    def expect_structure(self) -> None:
-        """Treat results without structured output as failures, because the host asked for a JSON schema."""
-        self._conversation.expect(structured_output=True)
-
-    def prompted(self, uuid: str | None, *, text: str, event: int, t: float, priority: str | None) -> bool:
-        """Note a prompt. Return False for a repeated uuid: the CLI drops it (docs/reference/protocol.md#repeated-uuids)."""
-        is_named, uuid = uuid is not None, uuid or f"unnamed-{event}"
-        try:
-            self._conversation.send(uuid, priority=priority, is_command=text.startswith("/"), is_named=is_named)
-        except UsageError:
-            return False
-        self._prompts[uuid] = _ScenePrompt(event, t, text)
-        return True
-
-    def heard(self, message: Message, t: float) -> list[SettledPrompt]:
-        """Note a message of the CLI at time `t`. Return the prompts that it settles."""
-        in_progress = self.ledger.in_progress
-        settled = [action for action in self._conversation.received([message]) if isinstance(action, Settle)]
-        if isinstance(message, InitMessage) and self._began is None and self._conversation.is_running:
-            self._began = t
-        if isinstance(message, ResultMessage) and message.prompt_uuids is not None:
-            self._end_turn(message, message.prompt_uuids, t, in_progress)
-        return self._settled(settled)
-
-    def spoke(self, t: float) -> None:
-        """Note output of the model at time `t`."""
-        if self._first_output is None:
-            self._first_output = t
-            self._began = t if self._began is None else self._began
-
-    def used_tool(self) -> None:
-        """Note the call of a tool."""
-        self._tool_calls += 1
-
-    def tool_failed(self) -> None:
-        """Note the failed call of a tool."""
-        self._tool_errors += 1
-
-    def ended(self, t: float) -> list[SettledPrompt]:
-        """Note the end of the tape at time `t`. Prompts without a result form a last turn. Return the prompts that this settles."""
-        running = self._conversation.is_running
-        open_prompts = [self._prompts[uuid] for uuid in self._conversation.open_turns if uuid in self._prompts]
-        settled = [action for action in self._conversation.ended() if isinstance(action, Settle)]
-        if running:
-            self._add(open_prompts, t, outcome="result.missing", detail="the tape ends before its result", tokens=self.ledger.in_progress)
-        return self._settled(settled)
-
-    def _end_turn(self, result: ResultMessage, uuids: Iterable[str], t: float, in_progress: TokenCounts) -> None:
-        self.ledger.result(result)
-        outcome = result.outcome
-        said = " ".join(result.errors) or result.result or ""
-        prompts = [self._prompts[uuid] for uuid in uuids if uuid in self._prompts]
-        self._add(
-            prompts,
-            t,
-            outcome=outcome.code,
-            detail="" if outcome.ok else f"{outcome.text} {gist_of(said)}".strip(),
-            tokens=tokens_of_turn(result, in_progress=in_progress),
-        )
-        self._last_result = t
-        self._open_turn()
-
-    def _add(self, prompts: list[_ScenePrompt], t: float, *, outcome: str, detail: str, tokens: TokenCounts) -> None:
-        asked = min((prompt.t for prompt in prompts), default=self._began if self._began is not None else t)
-        began = asked if self._last_result is None else max(asked, self._last_result)
-        self.turns.append(
-            TurnSummary(
-                number=len(self.turns) + 1,
-                t=began,
-                seconds=max(0.0, t - began),
-                prompts=len(prompts),
-                prompt=gist_of(prompts[0].text) if prompts else "",
-                outcome=outcome,
-                detail=detail,
-                first_output=None if self._first_output is None else max(0.0, self._first_output - began),
-                api_messages=self.ledger.api_messages - self._api_messages_before,
-                tool_calls=self._tool_calls,
-                tool_errors=self._tool_errors,
-                tokens=tokens,
-                cost_usd=max(0.0, self.ledger.cost_usd - self._cost_before),
-            )
-        )
-
-    def _settled(self, actions: Iterable[Settle]) -> list[SettledPrompt]:
-        settled: list[SettledPrompt] = []
-        for action in actions:
-            prompt = self._prompts.pop(action.uuid, None)
-            if prompt is not None:
-                turn = len(self.turns) if action.state is not TurnState.DROPPED else None
-                settled.append(SettledPrompt(prompt.event, action.state, turn or None))
-        return settled
-
-
-def tokens_of_turn(result: ResultMessage, *, in_progress: TokenCounts) -> TokenCounts:
-    """Return the tokens of a turn: those in its result, or else those of its API messages.
-
-    Args:
-        result: the result of the turn.
-        in_progress: `TokenLedger.in_progress` before the result.
-    """
-    reported = token_counts(result.usage)
-    return in_progress if reported == TokenCounts() else reported
-
-
 _MAX_PROBLEMS = 100
 """Problems listed; all are counted."""
 
@@ -499,12 +374,16 @@ class Scene:
 
     def __init__(self, shelf: EventStore) -> None:
         self.shelf: EventStore = shelf
-        self.turns: TurnBook = TurnBook()
         self.t: float = 0.0
         self.record: int = 0
         self.problems: list[Problem] = []
         self.problem_count: int = 0
         self.error_count: int = 0
+
+    @property
+    def turn(self) -> int | None:
+        """The number of the turn that runs now, from 1. Events get it that do not name another one. None where several may run."""
+        return None
 
     def add(
         self,
@@ -527,7 +406,7 @@ class Scene:
             title=title,
             gist=gist,
             level=level,
-            turn=more.pop("turn", self.turns.current),
+            turn=more.pop("turn", self.turn),
             sections=tuple(sections),
             **more,
         )
@@ -558,13 +437,3 @@ class Scene:
         """Write the end of a call into its event: its duration, its status, and the sections of its answer."""
         self.shelf.change(call.event, seconds=max(0.0, self.t - call.t), status=status)
         self.shelf.extend(call.event, *sections)
-
-    def settle(self, prompts: Iterable[SettledPrompt]) -> None:
-        """Write the final state of prompts into their events."""
-        for prompt in prompts:
-            if prompt.state is TurnState.DROPPED:
-                self.worsen(prompt.event, "warning", "a prompt was cancelled before it ran", status="dropped", turn=None)
-            elif prompt.state is TurnState.LOST:
-                self.worsen(prompt.event, "error", "a prompt has no result", status="lost", turn=prompt.turn)
-            else:
-                self.shelf.change(prompt.event, status=prompt.state.value, turn=prompt.turn)
