@@ -156,17 +156,19 @@ async def test_its_prompts_and_results_are_counted(installed: Path) -> None:
     assert lost == [(ct.ProcessError.code, "acme")]
 
 
-async def test_the_counts_go_on_over_a_second_connection(installed: Path) -> None:
-    kind: Any = find_agent("acme").options_type
-    metrics = Metrics()
-    for _ in range(2):
-        async with MetricsTransport(ct.SubprocessTransport(kind()), metrics=metrics) as counted:
-            await counted.write(b'{"acme": "ask", "text": "you"}\n')
-            async for lines in counted.read_lines():
-                if b'{"acme": "done"}' in lines:
-                    break
+def test_a_new_connection_has_a_reader_that_knows_nothing_of_the_one_before(installed: Path) -> None:
+    find_agent("acme")
+    metrics, results = Metrics(clock=lambda: 1.0), list[str | None]()
+    metrics.on_result(lambda _, result: results.append(result.result))
+    ask = b'{"acme": "ask", "text": "you"}\n'
+    for heard in ([b'{"acme": "said", "text": "half of"}'], [b'{"acme": "done"}']):
+        metrics.begin_connection(is_connected=True)
+        metrics.writing(ask)
+        metrics.written(ask)
+        metrics.read(heard)
     counts = metrics.snapshot()
-    assert (counts.prompts, counts.results, counts.lost_prompts) == (2, {"ok": 2}, {})
+    assert (counts.prompts, counts.results, counts.lost_prompts) == (2, {"ok": 1}, {"session_ended": 1})
+    assert results == [""]
 
 
 def test_the_inspector_shows_its_prompts_and_answers(installed: Path) -> None:
