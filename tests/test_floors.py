@@ -114,7 +114,6 @@ WINGS = frozenset(
 )
 KNOW_ALL_WINGS = frozenset({"app", "testing", "__init__", "__main__"})
 KNOWN_WINGS: Mapping[str, str] = {
-    "codex → completion": "an agent answers a call",
     "codex → pool": "the sessions of an agent are kept warm",
     "completion → codex": "the type of the argument `codex`",
     "gateway → inspection": "the live page is the inspector's",

@@ -23,7 +23,7 @@ from claude_transport.launch.session_store import SessionStore
 from claude_transport.protocol.envelope import Message
 from claude_transport.protocol.tape_lines import ClaudeLines, TapeLines
 from claude_transport.protocol.turn_tracker import TurnTracker
-from claude_transport.transport import SessionTerms, TransportLike
+from claude_transport.transport import SessionTerms, TransportLike, info_of
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -110,6 +110,10 @@ class AskedCall(Protocol):
         ...
 
 
+NO_EXIT_CODE: Final = -1
+"""Exit code of a run that has none: the program was not started, or a signal or the timeout ended it."""
+
+
 class Attempt(ABC):
     """One attempt at a call. `run()` is called once, and ends the process in every case."""
 
@@ -121,9 +125,12 @@ class Attempt(ABC):
     """Whether the model may have called a tool."""
     payer: Payer = "unknown"
     api_key_source: str | None = None
-    exit_code: int | None = -1
-    """Exit code of the process; -1 for one that has none."""
+    exit_code: int | None = NO_EXIT_CODE
+    """Exit code of the process; -1 for one that has none, and None where there is no process."""
     stderr_tail: str = ""
+    words: Sequence[tuple[str, str]] | None = None
+    """How the fixed sentences about `claude`, which take the place of the messages of errors, become those of this agent: of each pair, the
+    second replaces the first, in this order. None keeps the messages of the errors that `run()` raises."""
 
     @abstractmethod
     async def run(self, hear: Callable[[Message], object]) -> None:
@@ -132,12 +139,22 @@ class Attempt(ABC):
         Raises `ClaudeTransportError`, also for a run that failed.
         """
 
+    def note_end(self, transport: TransportLike | None) -> None:
+        """Note the exit code and the end of the standard error of the process behind `transport`, when `run()` is over."""
+        info = None if transport is None else info_of(transport)
+        if info is not None:
+            self.exit_code = NO_EXIT_CODE if info.exit_code is None else info.exit_code
+            self.stderr_tail = info.stderr_tail
+
 
 class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a call before it is made: the options that the agent would run with, and the credential, if it can be told."""
+    """What is known of a call before it is made: the options that the agent would run with, the model, and the credential, if it can be
+    told. A model of another agent is refused.
+    """
 
     options: Any
     credential: CredentialReport | None = None
+    model: str | None = None
 
 
 class HeldOptions:

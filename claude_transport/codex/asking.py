@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from claude_transport.agents.agent import AskedCall, refuse_more
+from claude_transport.agents.output_schema import check_schema
 from claude_transport.codex.credentials import check_codex_payer, describe_codex_credentials
 from claude_transport.codex.errors import check_sendable
 from claude_transport.codex.options import PLAIN_CODEX, CodexOptions, check_options
-from claude_transport.completion.models import check_model
-from claude_transport.completion.output_schema import check_schema
 from claude_transport.errors import ConfigurationError
 from claude_transport.launch.credentials import CredentialReport
 from claude_transport.launch.options import default_of, fields_of
@@ -37,7 +36,6 @@ class CodexCall:
     def check(self) -> None:
         """Check that Codex can do all of it. Raises `ConfigurationError` that names the option which it cannot honour."""
         refuse_more(self._call, HONOURED, title="Codex")
-        check_model(self.options.model, self._call.chosen)
         if not isinstance(self._given.system_prompt, str | None):
             refuse("system_prompt", "Codex takes text only; a preset needs claude")
         check_options(self.options)

@@ -9,12 +9,13 @@ the name `commandExecution`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 import msgspec
 
 from claude_transport.agents.agent import AskedCall, Attempt, CallPlan
+from claude_transport.agents.output_schema import find_misfit
 from claude_transport.codex.asking import CodexCall, input_of
 from claude_transport.codex.conversation import CodexTurnResult
 from claude_transport.codex.items import AgentMessageItem, AnyItem, ReasoningItem
@@ -29,10 +30,7 @@ from claude_transport.codex.messages import (
     ThreadTokenUsageUpdated,
 )
 from claude_transport.codex.session import CodexSession
-from claude_transport.completion.classification import classify_exception_of
-from claude_transport.completion.output_schema import find_misfit
-from claude_transport.completion.request import NO_EXIT_CODE, end_of
-from claude_transport.errors import ClaudeTransportError, ResultError
+from claude_transport.errors import ResultError
 from claude_transport.launch.credentials import CredentialReport, Payer
 from claude_transport.protocol.codec import decode_message
 from claude_transport.protocol.envelope import Message
@@ -49,7 +47,7 @@ def plan_codex_call(call: AskedCall, env: Mapping[str, str]) -> CallPlan:
     asked = CodexCall(call)
     asked.check()
     input_of(call.prompt)
-    return CallPlan(options=asked.options, credential=None if call.makes_transport else asked.credential(env))
+    return CallPlan(options=asked.options, credential=None if call.makes_transport else asked.credential(env), model=asked.options.model)
 
 
 class CodexPath(Attempt):
@@ -59,20 +57,26 @@ class CodexPath(Attempt):
     sandbox stopped.
     """
 
+    words: Sequence[tuple[str, str]] | None = (
+        ("Claude CLI", "Codex CLI"),
+        ("Claude Code", "Codex"),
+        ("CLAUDE_CLI_PATH", "CODEX_CLI_PATH"),
+        ("cli_path", "codex_path"),
+        ("`claude-transport doctor` tests it step by step", "Run `codex` by hand to see what it says"),
+        ("claude", "codex"),
+    )
+
     def __init__(self, call: AskedCall, credential: CredentialReport | None = None) -> None:
         self._asked = call
         self._call = CodexCall(call)
         self.payer: Payer = "unknown" if credential is None else credential.payer
         self.api_key_source: str | None = None if credential is None else credential.name
-        self.dispatched: bool = False
         self.may_have_acted: bool = False
-        self.exit_code: int | None = NO_EXIT_CODE
-        self.stderr_tail: str = ""
 
     async def run(self, hear: Callable[[Message], object]) -> None:
         """Send the prompt, and pass every message to `hear` until the turn has ended, then a result.
 
-        Raises `ClaudeTransportError` with a fixed message (see `classification`), also for a turn that failed.
+        Raises `ClaudeTransportError`, also for a turn that failed.
         """
         transport: TransportLike | None = None
         try:
@@ -93,24 +97,8 @@ class CodexPath(Attempt):
                 result = translation.result(ended)
                 hear(result)
                 _raise_for_error(ended, result)
-        except ClaudeTransportError as exc:
-            classified = classify_exception_of(exc, _WORDS)
-            if classified is exc:
-                raise
-            raise classified from exc
         finally:
-            self.exit_code, self.stderr_tail = end_of(transport)
-
-
-_WORDS: Final = (
-    ("Claude CLI", "Codex CLI"),
-    ("Claude Code", "Codex"),
-    ("CLAUDE_CLI_PATH", "CODEX_CLI_PATH"),
-    ("cli_path", "codex_path"),
-    ("`claude-transport doctor` tests it step by step", "Run `codex` by hand to see what it says"),
-    ("claude", "codex"),
-)
-"""What the sentences about `claude` say of Codex."""
+            self.note_end(transport)
 
 
 def _raise_for_error(ended: CodexTurnResult, result: ResultMessage) -> None:

@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 import anyio
 import msgspec
 
+from claude_transport.agents.agent import Attempt
 from claude_transport.completion.assembly import require_anthropic
 from claude_transport.completion.classification import (
     classify_api_exception,
@@ -189,21 +190,16 @@ class CredentialsError(Exception):
     """There is no credential, so the API was not asked."""
 
 
-class APIPath:
+class APIPath(Attempt):
     """One attempt. Call `run()` once. It has no side effects, so another attempt is always safe."""
 
     kind: TransportKind = "api"
+    exit_code: int | None = None
 
     def __init__(self, request: CompletionRequest) -> None:
         self._request = request
-        self.dispatched: bool = False
-        """Whether the prompt may have reached a model."""
         self.payer: Payer = "unknown"
         self.api_key_source: str | None = None
-        self.stderr_tail: str = ""
-        self.exit_code: int | None = None
-        self.may_have_acted: bool = False
-        """Always False: the API runs no tool."""
         self._env: Mapping[str, str] = {}
 
     async def run(self, hear: Callable[[Message], object]) -> None:

@@ -14,16 +14,16 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import anyio
 import anyio.to_thread
 import msgspec
 
-from claude_transport.agents.agent import CallPlan
+from claude_transport.agents.agent import NO_EXIT_CODE, Attempt, CallPlan
 from claude_transport.agents.registry import find_agent
 from claude_transport.backoff import RetryPolicy
 from claude_transport.client.query import Query
@@ -33,6 +33,7 @@ from claude_transport.completion.api_path import APIPath
 from claude_transport.completion.assembly import Assembly, TextFlow, advise, assemble, may_have_side_effects
 from claude_transport.completion.classification import (
     classify_cli_exception,
+    classify_exception_of,
     classify_reported,
     classify_result,
     retry_after_of,
@@ -40,10 +41,9 @@ from claude_transport.completion.classification import (
 )
 from claude_transport.completion.classification import timed_out as error_of_timeout
 from claude_transport.completion.completion import Completion, attach_completion
-from claude_transport.completion.models import cost_of
+from claude_transport.completion.models import check_model, cost_of
 from claude_transport.completion.readiness import check_billing, preflight
 from claude_transport.completion.request import (
-    NO_EXIT_CODE,
     CompletionRequest,
     MakeTransport,
     OnStderr,
@@ -51,7 +51,6 @@ from claude_transport.completion.request import (
     api_environment,
     build_request,
     check_for_claude,
-    end_of,
     find_credential,
 )
 from claude_transport.completion.resolution import (
@@ -367,27 +366,21 @@ _SETTLE: Final = 2.0
 """Seconds that a CLI gets to report that it is idle after a result. It takes milliseconds; an older CLI never reports it."""
 
 
-class CLIPath:
+class CLIPath(Attempt):
     """One attempt through a `claude` process. Call `run()` once: it starts the process, and ends it in every case."""
 
-    kind: TransportKind = "cli"
+    words: Sequence[tuple[str, str]] | None = ()
 
     def __init__(self, request: CompletionRequest, *, payer: Payer = "unknown") -> None:
         self._request = request
-        self.dispatched: bool = False
-        """Whether the prompt may have reached the CLI."""
         self.payer: Payer = payer
         self.api_key_source: str | None = None
-        self.exit_code: int | None = NO_EXIT_CODE
-        self.stderr_tail: str = ""
-        self.may_have_acted: bool = False
-        """Always False: `claude` reports each call of a tool."""
 
     async def run(self, hear: Callable[[Message], object]) -> None:
         """Send the prompt, and pass every message to `hear` until there is a result and no background agent will add to it.
 
-        Also returns when the CLI ends well without a result. Raises `ClaudeTransportError` with a fixed message (see `classification`). A
-        result that reports a failure is not raised here.
+        Also returns when the CLI ends well without a result. Raises `ClaudeTransportError`. A result that reports a failure is not raised
+        here. Whether a tool was called is seen in the messages.
         """
         transport: TransportLike | None = None
         try:
@@ -401,13 +394,8 @@ class CLIPath:
                 while (message := await _next(everything, query=query, turn=turn)) is not None:
                     self._note(message)
                     hear(message)
-        except ClaudeTransportError as exc:
-            classified = classify_cli_exception(exc)
-            if classified is exc:
-                raise
-            raise classified from exc
         finally:
-            self.exit_code, self.stderr_tail = end_of(transport)
+            self.note_end(transport)
 
     def _note(self, message: Message) -> None:
         if isinstance(message, InitMessage) and message.api_key_source and self.api_key_source is None:
@@ -501,26 +489,6 @@ _of_this_process: Final[dict[type, Announcer]] = {Resolution: Announcer(), Agent
 def announce(resolution: Resolution | AgentResolution, *, payer: Payer = "unknown", say: Callable[[str], object] | None = None) -> bool:
     """Log the line once in this process, that of the path and that of the agent; see `Announcer.announce`."""
     return _of_this_process[type(resolution)].announce(resolution, payer=payer, say=say)
-
-
-class Path(Protocol):
-    """One attempt: through `claude`, through the Messages API, or through another agent."""
-
-    @property
-    def kind(self) -> TransportKind: ...
-    @property
-    def dispatched(self) -> bool: ...
-    @property
-    def payer(self) -> Payer: ...
-    @property
-    def api_key_source(self) -> str | None: ...
-    @property
-    def exit_code(self) -> int | None: ...
-    @property
-    def may_have_acted(self) -> bool: ...
-    @property
-    def stderr_tail(self) -> str: ...
-    async def run(self, hear: Callable[[Message], object]) -> None: ...
 
 
 class Call:
@@ -663,7 +631,7 @@ class _Attempt:
         self._notes = notes
         self._on_text = on_text
         self._agent = plan.agent
-        self._path: Path = plan.open_path()
+        self._path: Attempt = plan.open_path()
         self._messages: list[Message] = []
         self._flow = TextFlow()
         self._retries: list[APIRetryMessage] = []  # those since the API last answered
@@ -680,7 +648,7 @@ class _Attempt:
             try:
                 await self._path.run(self._hear)
             except ClaudeTransportError as exc:
-                raised = exc
+                raised = exc if self._path.words is None else classify_exception_of(exc, self._path.words)
         self._error = self._error_of(raised, timed_out=scope.cancel_called)
         return self._error
 
@@ -808,7 +776,7 @@ class _Plan(msgspec.Struct, frozen=True):
     agent: AgentResolution = AgentResolution()
     planned: CallPlan | None = None
 
-    def open_path(self) -> Path:
+    def open_path(self) -> Attempt:
         """Make the path for one attempt."""
         if self.planned is not None:
             return find_agent(self.agent.kind).attempt(self.request, self.planned)
@@ -854,6 +822,7 @@ def _plan_other(request: CompletionRequest, resolution: Resolution, chosen: Agen
     check_has_path(resolution, chosen, title=agent.title)
     request = msgspec.structs.replace(request, chosen=chosen)
     planned = agent.plan_call(request, os.environ)
+    check_model(planned.model, chosen)
     if request.make_transport is not None:
         return _Plan(_of_the_caller(resolution), request, agent=chosen, planned=planned)
     payer: Payer = "unknown" if planned.credential is None else planned.credential.payer

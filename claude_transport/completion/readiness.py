@@ -351,6 +351,7 @@ def _preflight_other(
     try:
         check_has_path(asked or resolution, chosen, title=agent.title)
         planned = agent.plan_call(_AskedLater(options=options, agent_options=agent_options, chosen=chosen), env)
+        check_model(planned.model, chosen)
         credential = planned.credential
         cli = agent.find(planned.options, env)
         searched = cli.searched

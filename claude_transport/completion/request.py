@@ -25,7 +25,7 @@ from claude_transport.launch.environ import build_environment
 from claude_transport.launch.options import AgentOptions, BillingPolicy, ClaudeOptions, fields_of, is_given
 from claude_transport.launch.validation import check_types, validate_options
 from claude_transport.protocol.envelope import encode_line, holds_half_a_pair
-from claude_transport.transport import TransportLike, check_transport, check_transport_maker, info_of
+from claude_transport.transport import TransportLike, check_transport, check_transport_maker
 from claude_transport.transports.subprocess import SubprocessTransport
 
 Prompt: TypeAlias = str | Sequence[Mapping[str, Any]]
@@ -35,9 +35,6 @@ MakeTransport: TypeAlias = Callable[[Any], TransportLike]
 """Makes the transport of one attempt from its options: `ClaudeOptions`, or those of the agent that answers."""
 
 OnStderr: TypeAlias = Callable[[str], object]
-
-NO_EXIT_CODE: Final = -1
-"""Exit code of a run that has none: the CLI was not started, or a signal or the timeout ended it."""
 
 PLAIN: Final = ClaudeOptions(tools=(), system_prompt="", strict_mcp_config=True, verbatim_prompts=True)
 """Options for the CLI when the caller gives none: no tools, no system prompt and no servers, as on the API path."""
@@ -243,14 +240,6 @@ def build_request(
     )
     _check(request)
     return request
-
-
-def end_of(transport: TransportLike | None) -> tuple[int, str]:
-    """Return the exit code of the process behind `transport`, and the end of its standard error."""
-    if transport is None:
-        return NO_EXIT_CODE, ""
-    info = info_of(transport)
-    return (NO_EXIT_CODE if info.exit_code is None else info.exit_code), info.stderr_tail
 
 
 def check_for_claude(request: CompletionRequest, agent: AgentResolution) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from claude_transport.completion.output_schema import check_schema, find_misfit
+from claude_transport.agents.output_schema import check_schema, find_misfit
 from claude_transport.errors import ConfigurationError
 
 PERSON = {
