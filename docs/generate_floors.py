@@ -37,6 +37,7 @@ WORDS: Mapping[str, str] = {
     "codex.session": "threads and turns",
     "codex.agent": "as an agent, whole",
     "agents": "who can be run",
+    "agents.warm_pool": "ready before use",
     "codex": "its messages and options",
     "transports": "lines over bytes",
     "wrappers": "a Transport around a Transport",

@@ -17,7 +17,7 @@ from virtual_time import virtual_time
 
 import claude_transport as ct
 from claude_transport import errors
-from claude_transport.pool.pool import PoolLimits, read_rss_bytes
+from claude_transport.agents.warm_pool import PoolLimits, read_rss_bytes
 
 PATIENCE = 120.0  # seconds; a hang fails instead of hanging the suite (a thousand users take about 3)
 

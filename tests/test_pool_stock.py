@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from claude_transport.pool.pool import PooledSession, PoolLimits, Stock
+from claude_transport.agents.warm_pool import PooledSession, PoolLimits, Stock
 
 
 class Quiet(PooledSession):

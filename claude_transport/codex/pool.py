@@ -13,13 +13,13 @@ from typing import Any
 
 import anyio
 
+from claude_transport.agents.warm_pool import DEFAULT_TIMEOUT, PooledSession, PoolLimits, WarmPool, read_rss_bytes
 from claude_transport.codex.callbacks import ApprovalDecision, CodexTool, OnApproval
 from claude_transport.codex.messages import ApprovalRequest
 from claude_transport.codex.options import CodexOptions
 from claude_transport.codex.session import CodexSession
 from claude_transport.errors import ConfigurationError, JSONRPCError
 from claude_transport.exchange.arguments import check_callback, check_number
-from claude_transport.pool.pool import DEFAULT_TIMEOUT, PooledSession, PoolLimits, WarmPool, read_rss_bytes
 from claude_transport.transport import TransportLike, check_transport, check_transport_maker
 from claude_transport.transports.subprocess import SubprocessTransport
 

@@ -10,6 +10,7 @@ from claude_transport.lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "pool.pool": "PoolSnapshot Retirement SessionPool",
+        "agents.warm_pool": "PoolSnapshot Retirement",
+        "pool.pool": "SessionPool",
     },
 )

@@ -21,9 +21,9 @@ from claude_transport import (
     SessionPool,
     SubprocessTransport,
 )
+from claude_transport.agents.warm_pool import read_rss_bytes
 from claude_transport.errors import ConfigurationError, ConnectTimeout
 from claude_transport.platform.winapi import is_running, make_private
-from claude_transport.pool.pool import read_rss_bytes
 from claude_transport.streams.process import ProcessConnectable
 from claude_transport.testing import FakeClaude, Scenario
 from claude_transport.testing.conformance.census import LASTING, Census
