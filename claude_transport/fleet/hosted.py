@@ -361,9 +361,7 @@ class HostedSession(HostedProcess):
         """Say the output of the process, until its end."""
         end = SessionEnd()
         try:
-            while await self.hand_output(self._say):
-                while not self.end.writer.has_room and not self._bye.is_set():
-                    await self._changed.wait()
+            await self.carry_output(self._say, make_room=self._writer_has_room)
         except TurnedAway as exc:
             self.refuse(exc)
         except (TruncatedStream, ProcessError) as exc:
@@ -388,6 +386,12 @@ class HostedSession(HostedProcess):
                 taken=self.end.fed_number,
             )
         )
+
+    async def _writer_has_room(self) -> bool:
+        """Wait until the broker takes more, or the session is to end: then its last lines are said all the same."""
+        while not self.end.writer.has_room and not self._bye.is_set():
+            await self._changed.wait()
+        return True
 
     def _say(self, block: LineBlock) -> bool:
         data = bytes(block) if not self._setup else without_setup_answers(bytes(block))

@@ -124,8 +124,7 @@ class LinkSession(Session):
         """Send the output of the process to the client until the process ends, then send how it ended."""
         error, tail = None, b""
         try:
-            while await self.hand_output(self._say):
-                await self._finish_saying()
+            await self.carry_output(self._say, make_room=self._finish_saying)
         except TurnedAway as exc:
             self._note_end(exc.reason)
             error = str(exc)
@@ -159,8 +158,8 @@ class LinkSession(Session):
         self.note_output(block)
         return False
 
-    async def _finish_saying(self) -> None:
-        """Queue the rest of the last block. Waits while the replay buffer is full, so the process waits too.
+    async def _finish_saying(self) -> bool:
+        """Queue the rest of the last block. Waits while the replay buffer is full.
 
         The wait ends when the client acknowledges, or when the lease of an absent client runs out. A connected client may stop the process
         for any time, as a reader of a pipe may.
@@ -171,6 +170,7 @@ class LinkSession(Session):
                 await self._link.changed.wait()
                 start = self._link.queue(data, start)
             self.note_output(block)
+        return True
 
     async def _feed(self) -> None:
         """Write the client's bytes to the process, in order, and acknowledge them."""

@@ -311,12 +311,9 @@ class PlainSession(Session):
         """Carry the lines of the process to the client until the process has ended."""
         try:
             voice = _Voice(self, stream)
-            while await self.hand_output(voice.say):
-                try:
-                    await voice.finish()
-                except GONE:
-                    self._note_end("client")
-                    return
+            await self.carry_output(voice.say, make_room=voice.finish)
+            if voice.is_unheard:
+                self._note_end("client")
         except TurnedAway as exc:
             refused.append(exc)
             self._note_end(exc.reason)
@@ -341,6 +338,8 @@ class _Voice:
         # a layer above a socket cannot send without waiting
         self._send_now = stream.send_now if isinstance(stream, SocketStream) else None
         self._unfinished: tuple[LineBlock, int] | None = None  # a block, and how many of its bytes were sent
+        self.is_unheard: bool = False
+        """True once the connection takes no more."""
 
     def say(self, block: LineBlock) -> bool:
         """Send what can be sent without waiting. Return True when `finish()` has to be called before the next block."""
@@ -356,12 +355,17 @@ class _Voice:
         self._session.note_output(block)
         return False
 
-    async def finish(self) -> None:
-        """Send the rest of the last block, and count it."""
+    async def finish(self) -> bool:
+        """Send the rest of the last block, and count it. Returns False when the connection takes no more."""
         if self._unfinished is not None:
             (block, sent), self._unfinished = self._unfinished, None
-            await self._stream.send(bytes(block)[sent:])
+            try:
+                await self._stream.send(bytes(block)[sent:])
+            except GONE:
+                self.is_unheard = True
+                return False
             self._session.note_output(block)
+        return True
 
 
 async def _end_politely(stream: ByteStream, refused: list[TurnedAway]) -> None:

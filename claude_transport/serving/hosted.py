@@ -83,6 +83,20 @@ class HostedProcess:
         if limit is not None and self.bytes_in + self.bytes_out > limit:
             raise TurnedAway("session_bytes", f"the session has carried more than {limit} bytes")
 
+    async def carry_output(self, hand_on: Callable[[LineBlock], bool], *, make_room: Callable[[], Awaitable[bool]]) -> None:
+        """Hand on every block of the process's lines until their good end, as fast as the client takes them.
+
+        Only here does a client that does not read stop its process: nothing is read while there is no room. What room is, the medium knows:
+        a buffer of the system, what is kept for a client that comes back, or what a broker may keep.
+
+        Args:
+            hand_on: takes a block, and returns True when there is no room for another one. It may neither wait nor start anything.
+            make_room: waits until there is. It returns False when nobody will take more.
+        """
+        while await self.hand_output(hand_on):
+            if not await make_room():
+                return
+
     async def hand_output(self, hand_on: Callable[[LineBlock], bool]) -> bool:
         """Call `hand_on(block)` for each block of the process's lines until it returns True. Returns False at their good end.
 

@@ -92,6 +92,40 @@ async def test_the_process_ends_when_its_connection_breaks() -> None:
         assert stage.gateway.metrics.ended == {"client": 1}
 
 
+class Deaf(ByteStream):
+    """A connection on which nothing can be sent, although its other half is whole."""
+
+    def __init__(self, stream: MemoryStream) -> None:
+        self._stream = stream
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        return await self._stream.receive(max_bytes)
+
+    async def send(self, item: bytes) -> None:
+        raise anyio.BrokenResourceError
+
+    async def send_eof(self) -> None:
+        raise anyio.BrokenResourceError
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+@virtual_time
+async def test_the_process_ends_when_its_client_takes_no_more_and_says_nothing() -> None:
+    async with rehearsal() as stage, anyio.create_task_group() as tasks:
+        mine, theirs = memory_stream_pair()
+        tasks.start_soon(stage.gateway.attend, Arrival(Deaf(theirs), medium="unix", peer="the test", token=ALICE))
+        await mine.send(b"{}\n")
+        process = await stage.processes.next()
+        assert await process.hear() == b"{}"
+        await process.say(b'{"n":1}')
+        with anyio.fail_after(30):
+            assert await process.rest() == b""
+            await stage.until(sessions=0)
+        assert stage.gateway.metrics.ended == {"client": 1}
+
+
 async def test_half_a_line_of_a_connection_that_broke_is_not_handed_on() -> None:
     async with rehearsal() as stage:
         client = await stage.plain()
