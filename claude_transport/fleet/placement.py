@@ -34,6 +34,10 @@ _MOST_ASKED: Final = 1000
 """The most sessions that a worker remembers to be woken about, from one look to the next."""
 
 
+_MOST_OUT_OF_REACH: Final = 4096
+"""The most sessions that no worker can take and behind which others are looked for."""
+
+
 class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A worker as the others see it: its name, how many sessions it may and does have, its labels, and its last heartbeat.
 
@@ -138,9 +142,11 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 class Placing:
-    """How one worker places the sessions that wait, from one look at the queue to the next."""
+    """How one worker places the sessions that wait in one part of the queue, from one look to the next."""
 
     def __init__(self) -> None:
+        self.out_of_reach: int = 0
+        """How many of the sessions no worker can take. A look goes further down the queue, past them."""
         self._since: dict[str, float] = {}
         self._passed_on: set[str] = set()
         self._wanted: dict[str, Wanted] = {}
@@ -165,11 +171,6 @@ class Placing:
         """Note what a session wants, which never changes."""
         self._wanted[session] = wanted
 
-    @property
-    def known(self) -> Collection[str]:
-        """The sessions that wait, of which it is known what they want."""
-        return self._wanted.keys()
-
     def workspaces(self) -> set[str]:
         """Return the workspaces of the sessions that wait."""
         return {wanted.workspace for wanted in self._wanted.values() if wanted.workspace}
@@ -179,9 +180,10 @@ class Placing:
         sets = {frozenset(wanted.labels) for wanted in self._wanted.values()}
         return sorted(sets, key=lambda labels: (not labels <= set(own), sorted(labels)))[:_MOST_LABEL_SETS]
 
-    def count_out_of_reach(self, nodes: Collection[Node]) -> int:
-        """Return how many of the sessions want labels that none of `nodes` has."""
-        return sum(not any(set(wanted.labels) <= set(node.labels) for node in nodes) for wanted in self._wanted.values())
+    def pass_over(self, waiting: Collection[str], nodes: Collection[Node]) -> None:
+        """Count the sessions of `waiting` of which it is not known what they want, or that want labels that none of `nodes` has."""
+        strange = sum(not any(set(wanted.labels) <= set(node.labels) for node in nodes) for wanted in self._wanted.values())
+        self.out_of_reach = min(len(self.unknown(waiting)) + strange, _MOST_OUT_OF_REACH)
 
     def place(self, own: Node, others: Iterable[Node], *, now: float, homes: Mapping[str, str]) -> Placed:
         """Return what the worker `own` does about the sessions that were learned.

@@ -40,7 +40,7 @@ async def find_nodes(
 ) -> Found:
     """Return the least loaded workers that live, take sessions and have all `labels`.
 
-    Of a cluster, the parts that have the sessions `near` are asked first, and the others only when these have too few workers with room. So
+    Of a cluster, the parts of the sessions `near` are asked first, and the others only when these have too few workers with room. So
     all who look for a worker for one session find the same ones. Several parts are asked for twice their share, because none of them knows
     what the others have.
 
@@ -53,8 +53,8 @@ async def find_nodes(
     """
     if any(len(label.encode("utf-8", "replace")) > MAX_NODE_BYTES for label in labels):
         return Found([], [])
-    parts = broker.keys.parts
-    first = tuple(dict.fromkeys(map(broker.keys.part_of, near)))
+    parts = broker.keys.worker_parts
+    first = tuple(dict.fromkeys(map(broker.keys.worker_part_of, near)))
     found: list[Found] = []
     for some in (first, tuple(part for part in parts if part not in first)):
         if some and sum(node.room > 0 for each in found for node in each.nodes) < count:
@@ -91,7 +91,7 @@ def _is_in_order(node: Node, label: str | None, *, now: float) -> bool:
 
 async def read_node(broker: Broker, name: str) -> Node | None:
     """Return the worker with a name; None when the broker knows none."""
-    record = await ask_table(broker, "hget", broker.keys.part_of(name).nodes, name, default=None)
+    record = await ask_table(broker, "hget", broker.keys.worker_part_of(name).nodes, name, default=None)
     return None if record is None else decode_node(bytes_of(record))
 
 
@@ -103,7 +103,7 @@ async def broker_time(broker: Broker) -> float:
 
 async def read_nodes(broker: Broker) -> list[Node]:
     """Return every worker that the broker knows, also those that are gone."""
-    found = await broker.at_each_part(lambda part: ask_table(broker, "hgetall", part.nodes, default={}))
+    found = await broker.at_each_part(lambda part: ask_table(broker, "hgetall", part.nodes, default={}), broker.keys.worker_parts)
     return [node for rows in found for node in nodes_of(rows)]
 
 

@@ -25,6 +25,9 @@ from claude_transport.redis.slots import slot_of
 PUSHED_BYTES: Final = 8 * 2**10
 """The most bytes of an append that its reader is told at once. Of a larger one it is told the number, and reads the entries itself."""
 
+_WORKER_PARTS: Final = 4
+"""In how many of the parts of a cluster workers are. Programs with another number would not find each other."""
+
 _OPEN: Final = """
 local function num(text) return tonumber(string.match(text or '', '^%d+')) or 0 end
 local function text(number) return string.format('%.0f', number) end
@@ -341,14 +344,21 @@ class FleetKeys(SharedKeys):
         self._prefix = prefix
         self.parts: tuple[SharedKeys, ...] = (self,)
         """The parts. Without `divide()` there is one, which is this object."""
+        self.worker_parts: tuple[SharedKeys, ...] = (self,)
+        """Those that have workers. They are fewer, because a small fleet looks for a worker in each of them."""
 
     def divide(self, parts: int) -> None:
         """Divide what all sessions share, for a cluster. Every program of a fleet has to divide it alike."""
         self.parts = tuple(SharedKeys(f"{self._prefix}#{number}") for number in range(parts))
+        self.worker_parts = self.parts[:_WORKER_PARTS]
 
     def part_of(self, name: str) -> SharedKeys:
-        """Return the part that has a session, a worker or a workspace."""
+        """Return the part that has a session or a workspace."""
         return self.parts[slot_of(name) % len(self.parts)]
+
+    def worker_part_of(self, name: str) -> SharedKeys:
+        """Return the part that has a worker, or in which a worker for a session is looked for first."""
+        return self.worker_parts[slot_of(name) % len(self.worker_parts)]
 
     def meta(self, session: str) -> str:
         """Return the key of the hash of a session."""
@@ -368,4 +378,4 @@ class FleetKeys(SharedKeys):
 
     def wake(self, node: str) -> str:
         """Return the channel that wakes a worker. It keeps nothing."""
-        return self.part_of(node).wake_channel(node)
+        return self.worker_part_of(node).wake_channel(node)

@@ -103,7 +103,7 @@ class Tables:
 
     async def tell(self, node: Node) -> None:
         """Write down what this worker has, and its place among the others."""
-        part, orders = self._keys.part_of(node.id), self._orders_of(node)
+        part, orders = self._keys.worker_part_of(node.id), self._orders_of(node)
         share = "" if node.draining else node.share
         args = [node.id, msgspec.json.encode(node), share, int(_FORGOTTEN * 1000)]
         keys = [part.nodes, *orders]
@@ -111,12 +111,12 @@ class Tables:
 
     async def say_goodbye(self, node: Node) -> None:
         """Remove this worker from the tables."""
-        await self._ask("hdel", self._keys.part_of(node.id).nodes, node.id)
+        await self._ask("hdel", self._keys.worker_part_of(node.id).nodes, node.id)
         for order in self._orders_of(node):
             await self._ask("zrem", order, node.id)
 
     def _orders_of(self, node: Node) -> list[str]:
-        part = self._keys.part_of(node.id)
+        part = self._keys.worker_part_of(node.id)
         return [part.loads, *map(part.loads_of, dict.fromkeys(node.labels))]
 
     async def leave_out(self, rows: Iterable[tuple[str, bytes]]) -> None:
@@ -157,7 +157,7 @@ class Tables:
         Then remove workspaces of workers that are gone, or of which there are too many. This reads all workers.
         """
         live: set[bytes] = set()
-        for part in self._keys.parts:
+        for part in self._keys.worker_parts:
             live |= await self._forget_nodes(part, now)
         for part in self._keys.parts:
             homes = {bytes_of(name): bytes_of(node) for name, node in (await self._ask("hgetall", part.homes)).items()}

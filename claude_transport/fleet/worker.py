@@ -14,6 +14,7 @@ import secrets
 import socket
 import ssl
 import uuid as uuids
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import metadata
@@ -41,7 +42,7 @@ from claude_transport.fleet.messages import FLEET_VERSIONS, Owner, SessionEnd
 from claude_transport.fleet.metrics import FleetMetrics
 from claude_transport.fleet.placement import MAX_NODE_BYTES, NODE_SECONDS, Node, Placed, Placing, Wanted, rank_nodes
 from claude_transport.fleet.roster import CANDIDATES, ask_table, broker_time, find_nodes, read_home, read_node, wake_node
-from claude_transport.fleet.scripts import CLAIM
+from claude_transport.fleet.scripts import CLAIM, SharedKeys
 from claude_transport.fleet.secrets import with_secrets
 from claude_transport.fleet.stream import prove_with
 from claude_transport.fleet.tables import Tables
@@ -84,9 +85,6 @@ _LOOKED_AT: Final = 64
 
 _LOOK_PAUSE: Final = 0.01
 """Seconds between two looks: each client of the broker can wake a worker."""
-
-_MOST_OUT_OF_REACH: Final = 4096
-"""The most sessions that no worker can take and behind which others are looked for."""
 
 _CONVERSATION: Final = "conversation"
 """The field of the `setup` of a session with the id of its conversation, which the next worker resumes."""
@@ -165,8 +163,8 @@ class FleetWorker:
         self._sessions: dict[str, HostedSession] = {}
         self._claiming: set[str] = set()
         self._starting: dict[str, anyio.CancelScope] = {}
-        self._placing = Placing()
-        self._told_load = self._out_of_reach = 0
+        self._placings: defaultdict[SharedKeys, Placing] = defaultdict(Placing)  # of each part of the queue
+        self._told_load = 0
         self._about: set[str] | None = set()  # the sessions that the next look is about; None: all
         self._holds = False  # whether the next look tells that this worker keeps its sessions
         self._strange_versions: set[int] = set()
@@ -277,6 +275,7 @@ class FleetWorker:
         assert self._broker is not None  # noqa: S101 - as above
         broker = self._broker
         tidy_at = 0
+        self._placings |= {part: Placing() for part in broker.keys.parts}
         for beat in itertools.count():
             try:
                 now = await broker_time(broker)
@@ -286,7 +285,8 @@ class FleetWorker:
                 self.started.set()
             except BrokerCut:
                 pass  # the next heartbeat tries again
-            self._placing.ask()
+            for part in broker.keys.parts:
+                self._placings[part].ask()
             self._holds = True
             self._look_at_all()
             await anyio.sleep(_BEAT)
@@ -302,7 +302,12 @@ class FleetWorker:
         for name in names:
             if name in self._sessions:
                 self._sessions[name].renew_soon()
-        self._placing.ask(names)
+        assert self._broker is not None  # noqa: S101 - as above
+        by_part: dict[SharedKeys, list[str]] = {} if names else {part: [] for part in self._broker.keys.parts}
+        for name in names:
+            by_part.setdefault(self._broker.keys.part_of(name), []).append(name)
+        for part, about in by_part.items():
+            self._placings[part].ask(about)
         if not names:
             self._look_at_all()
         elif self._about is not None:
@@ -336,51 +341,59 @@ class FleetWorker:
         """
         hold, self._holds = list(self._sessions) if self._holds else [], False
         about, self._about = self._about, set()
-        count = 0 if self._draining else _LOOKED_AT + self._out_of_reach
+        out_of_reach = max((placing.out_of_reach for placing in self._placings.values()), default=0)
+        count = 0 if self._draining else _LOOKED_AT + out_of_reach
         looked = await Tables(broker).look(about=about or (), count=count, hold=hold, seconds=self._lease)
-        now = looked.now
         if not about:
             self.metrics.waiting_sessions = looked.waiting
         if self._draining:
             return
         if looked.may_be_more:
             self._look_at_all()
-        elsewhere = [name for name in self._placing.known if broker.keys.part_of(name) not in looked.parts]
-        waiting = [name for name in (*looked.names, *elsewhere) if name not in self._sessions and name not in self._claiming]
-        placed = await self._place(broker, waiting, now)
+        for part in looked.parts:
+            waiting = [name for name in looked.names if broker.keys.part_of(name) is part]
+            await self._place(broker, self._placings[part], waiting, looked.now, tasks)
+
+    async def _place(self, broker: Broker, placing: Placing, waiting: Sequence[str], now: float, tasks: Any) -> None:
+        """Place the sessions that wait in one part of the queue."""
+        waiting = [name for name in waiting if name not in self._sessions and name not in self._claiming]
+        placed = await self._placed(broker, placing, waiting, now)
         for session, wanted in placed.claims:
             self._claiming.add(session)
             tasks.start_soon(self._serve_one, session, wanted)
         if self._node(now).load != self._told_load:  # what the others see decides which worker they wake
             await self._tell_load(broker, now)
-        for node, sessions in placed.wakes.items():
-            await wake_node(broker, node, about=sessions)
+        for node, about in placed.wakes.items():
+            await wake_node(broker, node, about=about)
 
-    async def _place(self, broker: Broker, waiting: Sequence[str], now: float) -> Placed:
-        """Read what the waiting sessions want and what the other workers have, and place the sessions."""
-        for name in self._placing.unknown(waiting):
+    async def _placed(self, broker: Broker, placing: Placing, waiting: Sequence[str], now: float) -> Placed:
+        """Read what the waiting sessions want and what the other workers have. Returns what this worker does about them."""
+        for name in placing.unknown(waiting):
             wanted = await self._wanted(broker, name)
             if wanted is None:
                 await self._forget(broker, name)
             elif wanted.version in FLEET_VERSIONS:
-                self._placing.learn(name, wanted)
+                placing.learn(name, wanted)
             else:
                 self._leave_alone(name, wanted.version)
-        others = await self._others(broker, waiting, now) if waiting else {}
+        others = await self._others(broker, placing, waiting, now) if waiting else {}
         homes = {}
-        for workspace in self._placing.workspaces():
+        for workspace in placing.workspaces():
             home = await read_home(broker, workspace)
             if home is not None:
                 homes[workspace] = home
                 if home not in others and home != self.name and (node := await read_node(broker, home)) is not None:
                     others[home] = node
-        self._pass_over(len(self._placing.unknown(waiting)) + self._placing.count_out_of_reach([*others.values(), self._node(now)]))
-        return self._placing.place(self._node(now), others.values(), now=now, homes=homes)
+        before = placing.out_of_reach
+        placing.pass_over(waiting, [*others.values(), self._node(now)])
+        if placing.out_of_reach > before:
+            self._look_at_all()  # those behind them, and behind what was forgotten, were not seen
+        return placing.place(self._node(now), others.values(), now=now, homes=homes)
 
-    async def _others(self, broker: Broker, waiting: Sequence[str], now: float) -> dict[str, Node]:
+    async def _others(self, broker: Broker, placing: Placing, waiting: Sequence[str], now: float) -> dict[str, Node]:
         """Return the best workers for the sessions that wait, without this one, and take those that are gone out of their order."""
         others: dict[str, Node] = {}
-        for labels in self._placing.label_sets(self._labels):
+        for labels in placing.label_sets(self._labels):
             found = await find_nodes(broker, labels, near=waiting, now=now, count=CANDIDATES + len(waiting))
             others |= {node.id: node for node in found.nodes if node.id != self.name}
             await Tables(broker).leave_out(found.gone)
@@ -395,12 +408,6 @@ class FleetWorker:
                 raise
             return None
         return None if data is None else decode_wanted(bytes_of(data))
-
-    def _pass_over(self, out_of_reach: int) -> None:
-        """Look further down the queue from now on, past the sessions that no worker can take."""
-        before, self._out_of_reach = self._out_of_reach, min(out_of_reach, _MOST_OUT_OF_REACH)
-        if self._out_of_reach > before:
-            self._look_at_all()  # those behind them, and behind what was forgotten, were not seen
 
     def _leave_alone(self, session: str, version: int) -> None:
         """Log a session of another version, once for each version."""

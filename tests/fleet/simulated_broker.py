@@ -74,19 +74,20 @@ class SimulatedSession:
 class Waiting(dict[str, float]):
     """Sessions by the second until which they do not wait. `first()` does not look at those that do not."""
 
-    def __init__(self) -> None:
+    def __init__(self, part_of: Callable[[str], SharedKeys]) -> None:
         super().__init__()
-        self._heap: list[tuple[float, int, str]] = []  # those of older values, too
+        self._part_of = part_of
+        self._heaps: dict[str, list[tuple[float, int, str]]] = defaultdict(list)  # by part of the queue; those of older values, too
         self._numbers = count()
 
     def __setitem__(self, session: str, until: float) -> None:
         super().__setitem__(session, until)
-        heappush(self._heap, (until, next(self._numbers), session))
+        heappush(self._heaps[self._part_of(session).queue], (until, next(self._numbers), session))
 
-    def first(self, now: float, most: int) -> list[str]:
-        """Return the first sessions that wait at `now`, those that have waited longest first."""
+    def first(self, part: str, now: float, most: int) -> list[str]:
+        """Return the first sessions of a part that wait at `now`, those that have waited longest first."""
         found: dict[str, tuple[float, int, str]] = {}
-        heap = self._heap
+        heap = self._heaps[part]
         while heap and heap[0][0] <= now and len(found) < most:
             row = heappop(heap)
             if self.get(row[2]) == row[0]:
@@ -115,7 +116,7 @@ class SimulatedBroker:
             self.keys.divide(parts)
         self.now: int = 0
         self.sessions: dict[str, SimulatedSession] = {}
-        self.waiting = Waiting()
+        self.waiting = Waiting(self.keys.part_of)
         self.nodes: dict[str, bytes] = {}
         self.homes: dict[str, str] = {}
         self.orders: dict[str, list[tuple[float, str]]] = defaultdict(list)  # by key
@@ -380,7 +381,7 @@ class SimulatedBroker:
     def tell(self, node: Node) -> None:
         """Write down what a worker has, and its place in each order."""
         self.set_in(self.nodes, node.id, msgspec.json.encode(node))
-        part = self.keys.part_of(node.id)
+        part = self.keys.worker_part_of(node.id)
         for key in (part.loads, *map(part.loads_of, node.labels)):
             order, before = self.orders[key], self._shares.pop((key, node.id), None)
             if before is not None:

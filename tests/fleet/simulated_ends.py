@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from simulated_broker import SimulatedBroker
@@ -525,6 +525,17 @@ class Manner:
         return 0
 
 
+class Place(NamedTuple):
+    """What a worker has read of one part of the queue."""
+
+    placing: Placing
+    waiting: int
+    unknown: int
+    now: float
+    others: dict[str, Node]
+    homes: dict[str, str]
+
+
 class Worker:
     """A worker of the fleet, as `FleetWorker`: it beats, looks for sessions that wait, and claims them."""
 
@@ -548,7 +559,7 @@ class Worker:
         self.draining = False
         self._wakes_others = wakes_others  # as the real worker does; it only costs time where faults are looked for
         self._claiming: set[str] = set()
-        self._placing = Placing()
+        self._placings: defaultdict[str, Placing] = defaultdict(Placing)  # by part of the queue
         self._told_load = 0
         self._ledger_of = ledger_of
         self._numbers = numbers
@@ -559,7 +570,8 @@ class Worker:
 
     def _woken(self, about: Collection[str]) -> None:
         if self.connection.is_up:
-            self._placing.ask(about)
+            for name in about:
+                self._placings[self.connection.server.part_of(name)].ask([name])
             if self._about is not None:
                 self._about.update(about)
             self.machine.after(0.001, self.look)
@@ -580,7 +592,7 @@ class Worker:
 
     def _beat(self) -> None:
         server, sessions = self.connection.server, list(self.hosted)
-        broker, part = server.data, server.part_of(self.machine.name)
+        broker, part = server.data, server.data.keys.worker_part_of(self.machine.name).queue
 
         def work() -> None:
             now = broker.now / 1000
@@ -591,7 +603,8 @@ class Worker:
                 server.charge(1, part, size=BYTES["small"] + BYTES["held"] * len(sessions))  # the time; the look holds them
 
         if self.connection.is_up:
-            self._placing.ask()
+            for each in server.parts:
+                self._placings[each].ask()
             self._about = None
             self.connection.ask(work, lambda _: self.look(), _nothing, key=part, size=BYTES["tell"])
         self.machine.after(BEAT, self._beat)
@@ -603,27 +616,16 @@ class Worker:
         server = self.connection.server
         broker = server.data
 
-        def work() -> tuple[float, dict[str, Node], dict[str, str]]:
+        def work() -> list[Place]:
             now = broker.now / 1000
-            names = broker.waiting.first(now, 64)
-            if about:
-                known = [name for name in self._placing.known if server.part_of(name) not in parts]
-                names = [*(name for name in names if server.part_of(name) in parts), *known]
-            waiting = [name for name in names if name not in self.hosted and name not in self._claiming]
-            unknown = self._placing.unknown(waiting)
-            for name in unknown:
-                found = broker.sessions.get(name)
-                if found is None:
-                    broker.set_in(broker.waiting, name, None)
-                else:
-                    self._placing.learn(name, found.fields["q"])
-            self._charge(parts, unknown, finds=bool(waiting))
-            homes = {each: broker.homes[each] for each in self._placing.workspaces() if each in broker.homes}
-            return now, self._others(server, homes.values(), waiting) if waiting else {}, homes
+            places = [self._read_place(part, now) for part in parts]
+            self._charge(parts, sum(place.unknown for place in places), finds=any(place.waiting for place in places))
+            return places
 
-        def done(found: tuple[float, dict[str, Node], dict[str, str]]) -> None:
+        def done(places: list[Place]) -> None:
             self._looking = False
-            self._place(*found)
+            for place in places:
+                self._place(place)
             if self._look_again:
                 self._look_again = False
                 self.look()
@@ -639,20 +641,35 @@ class Worker:
             parts = sorted({server.part_of(name) for name in about}) if about else server.parts
             self.connection.ask(work, done, cut, key=parts[0], size=BYTES["look"])
 
-    def _charge(self, parts: Sequence[str], unknown: Sequence[str], *, finds: bool) -> None:
+    def _read_place(self, part: str, now: float) -> Place:
+        """Read what the sessions want that wait in a part of the queue, and which workers there are for them."""
+        server, placing = self.connection.server, self._placings[part]
+        first = server.data.waiting.first(part, now, 64)
+        waiting = [name for name in first if name not in self.hosted and name not in self._claiming]
+        broker, unknown = server.data, placing.unknown(waiting)
+        for name in unknown:
+            found = broker.sessions.get(name)
+            if found is None:
+                broker.set_in(broker.waiting, name, None)
+            else:
+                placing.learn(name, found.fields["q"])
+            if server.counts_all:
+                server.charge(1, name, size=BYTES["small"])
+        homes = {each: broker.homes[each] for each in placing.workspaces() if each in broker.homes}
+        return Place(placing, len(waiting), len(unknown), now, self._others(placing, homes.values(), waiting) if waiting else {}, homes)
+
+    def _charge(self, parts: Sequence[str], unknown: int, *, finds: bool) -> None:
         """Count the calls of a look at the queue: where all are counted, one for each part."""
         server = self.connection.server
         if not server.counts_all:
-            server.charge(2 + len(unknown) if finds else 1)
-            return
+            server.charge(2 + unknown if finds else 1)
         for part in parts[1:]:
             server.charge(1, part, size=BYTES["look"])
-        for session in unknown:
-            server.charge(1, session, size=BYTES["small"])
 
-    def _others(self, server: Server, homes: Collection[str], waiting: Sequence[str]) -> dict[str, Node]:
+    def _others(self, placing: Placing, homes: Collection[str], waiting: Sequence[str]) -> dict[str, Node]:
+        server = self.connection.server
         others, broker = {}, server.data
-        for labels in self._placing.label_sets(self.labels):
+        for labels in placing.label_sets(self.labels):
             found = find_nodes_at(server, labels, near=waiting, count=CANDIDATES + len(waiting))
             others |= {node.id: node for node in found}
         for home in homes:
@@ -661,8 +678,9 @@ class Worker:
         others.pop(self.machine.name, None)
         return others
 
-    def _place(self, now: float, others: dict[str, Node], homes: dict[str, str]) -> None:
-        placed = self._placing.place(self._node(now), others.values(), now=now, homes=homes)
+    def _place(self, place: Place) -> None:
+        now = place.now
+        placed = place.placing.place(self._node(now), place.others.values(), now=now, homes=place.homes)
         for name, wanted in placed.claims:
             if name not in self.hosted and name not in self._claiming:
                 self.claim(name, wanted)
@@ -670,7 +688,11 @@ class Worker:
             return
         if self._node(now).load != self._told_load:
             self.connection.ask(
-                lambda: self._tell_load(now), _ignore, _nothing, key=self.connection.server.part_of(self.machine.name), size=BYTES["tell"]
+                lambda: self._tell_load(now),
+                _ignore,
+                _nothing,
+                key=self.connection.server.data.keys.worker_part_of(self.machine.name).queue,
+                size=BYTES["tell"],
             )
         for node, about in placed.wakes.items() if self._wakes_others else ():
             self.connection.ask(partial(self.connection.server.wake, node, about), _ignore, _nothing)

@@ -137,7 +137,7 @@ class Server:
         return found
 
     def part_of(self, name: str) -> str:
-        """Return a key of the part of the tables that has a session or a worker."""
+        """Return a key of the part of the tables that has a session."""
         return self.data.keys.part_of(name).queue
 
     def carry_out(self, work: Callable[[], Any]) -> Any:
@@ -164,7 +164,7 @@ class Server:
     def wake(self, name: str, about: Collection[str]) -> None:
         """Put sessions into the inbox of a worker."""
         if name in self.inboxes:
-            self.charge(1, self.part_of(name), size=_WAKE_BYTES)
+            self.charge(1, self.data.keys.worker_part_of(name).queue, size=_WAKE_BYTES)
             self.inboxes[name](about)
 
     def wait_for(self, session: str, side: str, look: Callable[[], bool]) -> None:

@@ -179,14 +179,14 @@ async def test_of_a_cluster_the_part_of_a_session_is_asked_first_and_the_others_
     async with connected(broker) as connection:
         connection.keys.divide(4)
         now = await enter(connection, many())
-        counting, part = Counting(monkeypatch), connection.keys.part_of("a session")
+        counting, part = Counting(monkeypatch), connection.keys.worker_part_of("a session")
         found = await find_nodes(connection, near=["a session"], now=now, count=8)
         assert counting.records == len(found.nodes) == 8
-        assert {connection.keys.part_of(node.id) for node in found.nodes} == {part}
-        full = [Node(id=node.id, capacity=1, load=1) for node in many() if connection.keys.part_of(node.id) is part]
+        assert {connection.keys.worker_part_of(node.id) for node in found.nodes} == {part}
+        full = [Node(id=node.id, capacity=1, load=1) for node in many() if connection.keys.worker_part_of(node.id) is part]
         await enter(connection, full)
         found = await find_nodes(connection, near=["a session"], now=now, count=8)
-        assert len({connection.keys.part_of(node.id) for node in found.nodes}) == 4
+        assert len({connection.keys.worker_part_of(node.id) for node in found.nodes}) == 4
         assert found.nodes[0].room > 0
 
 
