@@ -30,7 +30,7 @@ MAX_WORKSPACE_BYTES: Final = 1024
 _MOST_LABEL_SETS: Final = 32
 """The most sets of labels for which a worker looks for better ones in one go. Clients choose labels as they like."""
 
-_MOST_ASKED: Final = 1000
+MOST_ASKED: Final = 1000
 """The most sessions that a worker remembers to be woken about, from one look to the next."""
 
 
@@ -154,7 +154,7 @@ class Placing:
 
     def ask(self, sessions: Collection[str] = ()) -> None:
         """Note that the worker was woken about `sessions`. Without any, or with too many, the next look is about all that wait."""
-        if self._asked is None or not sessions or len(self._asked) + len(sessions) > _MOST_ASKED:
+        if self._asked is None or not sessions or len(self._asked) + len(sessions) > MOST_ASKED:
             self._asked = None
         else:
             self._asked.update(sessions)

@@ -40,7 +40,7 @@ from claude_transport.fleet.ends import LEASE_SECONDS, Claimed, WorkerEnd
 from claude_transport.fleet.hosted import HostedSession, failed_end, release_session
 from claude_transport.fleet.messages import FLEET_VERSIONS, Owner, SessionEnd
 from claude_transport.fleet.metrics import FleetMetrics
-from claude_transport.fleet.placement import MAX_NODE_BYTES, NODE_SECONDS, Node, Placed, Placing, Wanted, rank_nodes
+from claude_transport.fleet.placement import MAX_NODE_BYTES, MOST_ASKED, NODE_SECONDS, Node, Placed, Placing, Wanted, rank_nodes
 from claude_transport.fleet.roster import CANDIDATES, ask_table, broker_time, find_nodes, read_home, read_node, wake_node
 from claude_transport.fleet.scripts import CLAIM, SharedKeys
 from claude_transport.fleet.secrets import with_secrets
@@ -165,7 +165,8 @@ class FleetWorker:
         self._starting: dict[str, anyio.CancelScope] = {}
         self._placings: defaultdict[SharedKeys, Placing] = defaultdict(Placing)  # of each part of the queue
         self._told_load = 0
-        self._about: set[str] | None = set()  # the sessions that the next look is about; None: all
+        self._about: set[str] = set()  # the sessions that the next look is about
+        self._looks_at_all = False
         self._holds = False  # whether the next look tells that this worker keeps its sessions
         self._strange_versions: set[int] = set()
         self._draining = False
@@ -308,14 +309,14 @@ class FleetWorker:
             by_part.setdefault(self._broker.keys.part_of(name), []).append(name)
         for part, about in by_part.items():
             self._placings[part].ask(about)
-        if not names:
-            self._look_at_all()
-        elif self._about is not None:
-            self._about.update(names)
+        self._about.update(names)
         self._look.set()
+        if not names or len(self._about) > MOST_ASKED:
+            self._look_at_all()
 
     def _look_at_all(self) -> None:
-        self._about = None
+        self._looks_at_all = True
+        self._about.clear()
         self._look.set()
 
     # Taking sessions.
@@ -340,10 +341,11 @@ class FleetWorker:
         After a heartbeat also tell that the sessions of this worker do not wait.
         """
         hold, self._holds = list(self._sessions) if self._holds else [], False
-        about, self._about = self._about, set()
+        about = set() if self._looks_at_all else self._about
+        self._about, self._looks_at_all = set(), False
         out_of_reach = max((placing.out_of_reach for placing in self._placings.values()), default=0)
         count = 0 if self._draining else _LOOKED_AT + out_of_reach
-        looked = await Tables(broker).look(about=about or (), count=count, hold=hold, seconds=self._lease)
+        looked = await Tables(broker).look(about=about, count=count, hold=hold, seconds=self._lease)
         if not about:
             self.metrics.waiting_sessions = looked.waiting
         if self._draining:
