@@ -165,9 +165,7 @@ class FleetWorker:
         self._starting: dict[str, anyio.CancelScope] = {}
         self._placings: defaultdict[SharedKeys, Placing] = defaultdict(Placing)  # of each part of the queue
         self._told_load = 0
-        self._about: set[str] = set()  # the sessions that the next look is about
-        self._looks_at_all = False
-        self._holds = False  # whether the next look tells that this worker keeps its sessions
+        self._next_look = _NextLook()
         self._strange_versions: set[int] = set()
         self._draining = False
         self._page_server = None if metrics_port is None else self._pages_at(metrics_host, metrics_port, hosts)
@@ -288,7 +286,7 @@ class FleetWorker:
                 pass  # the next heartbeat tries again
             for part in broker.keys.parts:
                 self._placings[part].ask()
-            self._holds = True
+            self._next_look.holds = True
             self._look_at_all()
             await anyio.sleep(_BEAT)
 
@@ -309,14 +307,14 @@ class FleetWorker:
             by_part.setdefault(self._broker.keys.part_of(name), []).append(name)
         for part, about in by_part.items():
             self._placings[part].ask(about)
-        self._about.update(names)
+        self._next_look.about.update(names)
         self._look.set()
-        if not names or len(self._about) > MOST_ASKED:
+        if not names or len(self._next_look.about) > MOST_ASKED:
             self._look_at_all()
 
     def _look_at_all(self) -> None:
-        self._looks_at_all = True
-        self._about.clear()
+        self._next_look.is_of_all = True
+        self._next_look.about.clear()
         self._look.set()
 
     # Taking sessions.
@@ -340,9 +338,9 @@ class FleetWorker:
 
         After a heartbeat also tell that the sessions of this worker do not wait.
         """
-        hold, self._holds = list(self._sessions) if self._holds else [], False
-        about = set() if self._looks_at_all else self._about
-        self._about, self._looks_at_all = set(), False
+        this, self._next_look = self._next_look, _NextLook()
+        hold = list(self._sessions) if this.holds else []
+        about = () if this.is_of_all else this.about
         out_of_reach = max((placing.out_of_reach for placing in self._placings.values()), default=0)
         count = 0 if self._draining else _LOOKED_AT + out_of_reach
         looked = await Tables(broker).look(about=about, count=count, hold=hold, seconds=self._lease)
@@ -690,6 +688,17 @@ def _fits_a_process(text: str) -> bool:
         return b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:
         return False
+
+
+class _NextLook:
+    """What a worker's next look at the queue is about."""
+
+    def __init__(self) -> None:
+        self.about: set[str] = set()
+        """The sessions, unless it is of all."""
+        self.is_of_all: bool = False
+        self.holds: bool = False
+        """Whether it tells that the sessions of the worker do not wait."""
 
 
 class _Conversation(msgspec.Struct, frozen=True):
