@@ -15,6 +15,7 @@ Waiting is in virtual time, so it does not depend on this machine. Processor tim
 from __future__ import annotations
 
 import argparse
+import gc
 import statistics
 import sys
 import time
@@ -80,9 +81,9 @@ class Fleet:
             )
             for number in range(workers or max(2, sessions * 6 // (5 * capacity)))
         ]
-        if not burst:  # until all are there nobody is woken: what looks at the queue is measured with `--burst`
-            inboxes, self.server.inboxes = self.server.inboxes, {}
-            self.world.at(5 + self.ramp, self.server.inboxes.update, inboxes)
+        for worker in self.workers:  # until all are there no worker looks at the queue: that is measured with `--burst`
+            worker.draining = not burst
+        self.world.at(5 + self.ramp, self._look_from_now_on)
         Steady.think = think
         for number in range(sessions):
             if burst:  # the workers find them in the queue
@@ -91,6 +92,10 @@ class Fleet:
                 begin = self.world.rng.uniform(4, 4 + self.ramp)
                 self.world.at(begin, self._begin, f"s{number}")
                 self.world.at(begin + 0.003, self.workers[number % len(self.workers)].claim, f"s{number}", Wanted())
+
+    def _look_from_now_on(self) -> None:
+        for worker in self.workers:
+            worker.draining = False
 
     def _begin(self, name: str) -> None:
         self.ledgers[name] = ledger = Ledger(self.world, name, Manner(), self.counts)
@@ -196,6 +201,7 @@ def main() -> None:
     parser.add_argument("--placing", action="store_true")
     parser.add_argument("--burst", type=int)
     options = parser.parse_args()
+    gc.disable()  # it would search the millions of objects of the model again and again
     if options.burst:
         show_burst(options)
     elif options.placing:
