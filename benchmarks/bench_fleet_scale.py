@@ -28,7 +28,7 @@ import msgspec
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests" / "fleet"))
 
-from simulated_ends import Line, Manner, Worker, encode_line  # type: ignore[import-not-found]
+from simulated_ends import BEAT, Line, Manner, Worker, encode_line  # type: ignore[import-not-found]
 from simulated_machines import Connection, Machine, Server, World  # type: ignore[import-not-found]
 from simulated_program import ClientDriver, Ledger, Program  # type: ignore[import-not-found]
 
@@ -78,6 +78,7 @@ class Fleet:
                 ledger_of=lambda name: (self.ledgers[name], self.ledgers[name].manner),
                 numbers=lambda: next(numbers),
                 wakes_others=True,
+                first_beat=BEAT,
             )
             for number in range(workers or max(2, sessions * 6 // (5 * capacity)))
         ]

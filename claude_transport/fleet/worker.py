@@ -10,6 +10,7 @@ import hmac
 import itertools
 import logging
 import os
+import random
 import secrets
 import socket
 import ssl
@@ -288,7 +289,7 @@ class FleetWorker:
                 self._placings[part].ask()
             self._next_look.holds = True
             self._look_at_all()
-            await anyio.sleep(_BEAT)
+            await anyio.sleep(_BEAT * random.uniform(0.9, 1.0))  # workers that began together do not call together for ever
 
     async def _tell_load(self, broker: Broker, now: float) -> None:
         node = self._node(now)

@@ -549,6 +549,7 @@ class Worker:
         labels: Sequence[str] = (),
         numbers: Callable[[], int],
         wakes_others: bool = False,
+        first_beat: float = 0.1,
     ) -> None:
         self.machine = machine
         self.connection = connection
@@ -566,7 +567,7 @@ class Worker:
         self._looking = self._look_again = False
         self._about: set[str] | None = set()  # what the next look is about; None: all that wait
         connection.server.inboxes[machine.name] = self._woken
-        self.machine.after(self.world.rng.uniform(0, 0.1), self._beat)
+        self.machine.after(self.world.rng.uniform(0, first_beat), self._beat)
 
     def _woken(self, about: Collection[str]) -> None:
         if self.connection.is_up:
