@@ -289,7 +289,7 @@ class FleetWorker:
                 self._placings[part].ask()
             self._next_look.holds = True
             self._look_at_all()
-            await anyio.sleep(_BEAT * random.uniform(0.9, 1.0))  # workers that began together do not call together for ever
+            await anyio.sleep(_BEAT * random.uniform(0.9, 1.0))  # noqa: S311 - workers that began together do not call together for ever
 
     async def _tell_load(self, broker: Broker, now: float) -> None:
         node = self._node(now)
