@@ -205,10 +205,10 @@ class Tables:
         keys = [part.queue, part.sessions]
         answer = await self._mended(keys, partial(self._broker.script, LOOK, keys, [_ADMITTED, count, seconds, *hold]))
         now, moved, junk, waiting, rows = looked_of(answer)
-        names = [name for row in rows if (name := session_name(row)) is not None]
-        if len(names) < len(rows):
-            await self._ask("zrem", part.sessions, [bytes_of(row) for row in rows if session_name(row) is None])
-        junk += len(rows) - len(names)
+        names = {row: name for row in map(bytes_of, rows) if (name := session_name(row)) is not None and self._keys.part_of(name) is part}
+        if strange := [row for row in map(bytes_of, rows) if row not in names]:
+            await self._ask("zrem", part.sessions, strange)
+        junk += len(strange)
         if junk:
-            logger.warning("the queue had %d names that no session has: they are taken out", junk)
-        return Looked(now=now, names=names, waiting=waiting, may_be_more=moved == _ADMITTED or len(names) < len(rows))
+            logger.warning("the queue had %d names that no session has there: they are taken out", junk)
+        return Looked(now=now, names=tuple(names.values()), waiting=waiting, may_be_more=moved == _ADMITTED or bool(strange))

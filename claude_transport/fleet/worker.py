@@ -351,9 +351,11 @@ class FleetWorker:
             return
         if looked.may_be_more:
             self._look_at_all()
-        for part in looked.parts:
-            waiting = [name for name in looked.names if broker.keys.part_of(name) is part]
-            await self._place(broker, self._placings[part], waiting, looked.now, tasks)
+        waiting: dict[SharedKeys, list[str]] = {part: [] for part in looked.parts}
+        for name in looked.names:
+            waiting[broker.keys.part_of(name)].append(name)
+        for part, names in waiting.items():
+            await self._place(broker, self._placings[part], names, looked.now, tasks)
 
     async def _place(self, broker: Broker, placing: Placing, waiting: Sequence[str], now: float, tasks: Any) -> None:
         """Place the sessions that wait in one part of the queue."""

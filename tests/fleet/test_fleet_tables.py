@@ -247,7 +247,7 @@ async def test_a_look_at_the_queue_is_one_call_that_admits_counts_and_holds(brok
         assert abs(looked.now - await broker_time(connection)) < 10
         assert abs(float(await connection.command("zscore", keys.sessions, "mine")) - looked.now - 15) < 0.01
         assert await connection.command("exists", [keys.queue]) == 0
-        assert "2 names that no session has" in caplog.text
+        assert "2 names that no session has there" in caplog.text
         assert (await tables.look(count=0)).names == []
 
 
@@ -269,3 +269,21 @@ async def test_each_part_holds_its_own_sessions(broker: BrokerServer) -> None:
         looked = await Tables(connection).look(count=9, hold=names[:5], seconds=15)
         assert (sorted(looked.names), looked.waiting) == (sorted(names[5:]), 7)
         assert len({connection.keys.part_of(name).sessions for name in names}) > 1
+
+
+async def test_a_name_in_another_part_than_its_own_is_taken_out(broker: BrokerServer, caplog: pytest.LogCaptureFixture) -> None:
+    """A client may write it there. It would stand before the sessions of that part for ever."""
+    async with connected(broker) as connection:
+        connection.keys.divide(4)
+        keys, names = connection.keys, [f"s{number}" for number in range(200)]
+        part = keys.part_of("mine")
+        misplaced = [name for name in names if keys.part_of(name) is not part]
+        await connection.command("zadd", part.queue, dict.fromkeys(misplaced, 0))
+        await connection.command("zadd", part.sessions, {"mine": 1})
+        looked = await Tables(connection).look(about=["mine"], count=64)
+        while looked.may_be_more:
+            assert set(looked.names) <= {"mine"}
+            looked = await Tables(connection).look(about=["mine"], count=64)
+        assert looked.names == ["mine"]
+        assert await connection.command("zrange", part.sessions, 0, -1) == [b"mine"]
+        assert "names that no session has there" in caplog.text
