@@ -72,6 +72,7 @@ class Connection:
         "lines",
         "loop",
         "lost_turns",
+        "was_cut_off",
         "ready",
         "requests",
         "start_error",
@@ -109,6 +110,8 @@ class Connection:
         self.ended: LightEvent = self.fate.ended
         """Set when nothing more will come from the peer."""
         self.lost_turns: tuple[str, ...] = ()
+        self.was_cut_off: bool = False
+        """Whether the conversation ended while a turn or a background agent was at work."""
         self._dropped_tasks: dict[str, str] = {}
         self._ended_by_itself = True
         self.lines: LineWriter = LineWriter(transport, end=self.fate)
@@ -244,6 +247,7 @@ class Connection:
         if not self.close_requested.is_set():
             self.fate.mark_told(error)
         self.lost_turns = self._conversation.open_turns
+        self.was_cut_off = not self._conversation.quiet
         self._dropped_tasks = dict(self._conversation.background_agents)
         if len(self.requests):
             self.requests.fail_all(error or ended_before_answer(self.info, failure=self.fate.first_failure))

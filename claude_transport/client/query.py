@@ -389,7 +389,7 @@ class Query(Controls):
         """
         self._connection.check_open()
         guards = self._questions.guards
-        if guards and not self._cli_blocks_on_failure and not self._conversation.quiet:
+        if self._has_guards_that_need_input and not self._conversation.quiet:
             answered = None if self._initialization is None else self._initialization.claude_code_version
             version = answered or self.info.cli_version
             cli = "a CLI of unknown version" if version is None else f"CLI {version}"
@@ -526,9 +526,10 @@ class Query(Controls):
         return self._storage.dropped_messages
 
     @property
-    def _cli_blocks_on_failure(self) -> bool:
-        """True when the CLI itself stops what a hook guards when it cannot ask that hook."""
-        return self._initialization is not None and self._initialization.hook_on_failure_supported is True
+    def _has_guards_that_need_input(self) -> bool:
+        """True when the CLI would do what a hook guards when it cannot ask that hook: CLI 2.1.191 and older."""
+        blocks_on_failure = self._initialization is not None and self._initialization.hook_on_failure_supported is True
+        return bool(self._questions.guards) and not blocks_on_failure
 
     # The start
 
@@ -791,8 +792,8 @@ class Query(Controls):
         connection.cut_off()
         self._end(None)
         connection.stop_writing()
-        if connection.lost_turns and self._questions.guards and not self._cli_blocks_on_failure:
-            # a turn was cut off: without its input, a CLI that does not block on failure would go on unasked
+        if connection.was_cut_off and self._has_guards_that_need_input:
+            # without its input, the CLI would go on with the turn, or with a background agent
             await connection.write_last(connection.request_line("interrupt", {})[1])
         await connection.close()
         if still := self._questions.open:
@@ -818,8 +819,8 @@ class Query(Controls):
         self._end_input()
 
     def _end_input(self) -> None:
-        if self._conversation.open_turns:
-            self._connection.tell("interrupt")
+        if self._conversation.open_turns or (self._has_guards_that_need_input and not self._conversation.quiet):
+            self._connection.tell("interrupt")  # it ends background agents, too (CLI 2.1.191)
         self._connection.lines.put(Delivery(None))
 
     async def _end_by_crash(self, name: str, crash: BaseException) -> None:

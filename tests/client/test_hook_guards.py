@@ -437,6 +437,41 @@ async def test_a_conversation_that_breaks_under_a_guard_interrupts_the_turn_befo
     assert peer.calls[-1] == "close"
 
 
+STARTED = {"type": "system", "subtype": "task_started", "task_id": "a1", "task_type": "local_agent", "tool_use_id": "t1"}
+
+
+class Noting(Peer):
+    """A CLI that notes an interrupt among its calls."""
+
+    def _answer(self, frame: Frame) -> None:
+        if frame.get("request", {}).get("subtype") == "interrupt":
+            self.calls.append("interrupt")
+        super()._answer(frame)
+
+
+@pytest.mark.parametrize("case", ["an old CLI", "the CLI blocks", "no guard", "nothing runs"])
+async def test_closing_interrupts_background_agents_that_would_go_on_unasked(case: str) -> None:
+    peer = Noting(**(SUPPORTED if case == "the CLI blocks" else {}))
+    async with Query(peer, hooks={"Notification" if case == "no guard" else "PreToolUse": [HookMatcher(hooks=[never])]}) as query:
+        if case != "nothing runs":
+            peer.say(STARTED)
+            await soon(lambda: not query.is_quiet)
+    ending = [call for call in peer.calls if call in {"interrupt", "end_input"}]
+    assert ending[:2] == (["interrupt", "end_input"] if case == "an old CLI" else ["end_input"])  # it may be told again after the end
+
+
+async def test_a_conversation_that_breaks_while_a_guarded_agent_works_interrupts_it() -> None:
+    peer = Peer()
+    query = Query(peer, hooks={"PreToolUse": [HookMatcher(hooks=[never])]})
+    await query.start()
+    peer.say(STARTED)
+    await soon(lambda: not query.is_quiet)
+    peer.finish(ValueError("the line broke"))
+    await soon(lambda: query.has_ended)
+    await in_time(query.aclose())
+    assert len(peer.requests("interrupt")) == 1
+
+
 async def test_what_it_says_is_not_put_into_the_answers_of_others() -> None:
     peer = Peer()
 

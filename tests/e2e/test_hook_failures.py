@@ -6,9 +6,10 @@ from typing import Any
 
 import anyio
 import pytest
-from live_session import Live, bash
+from live_session import Live, bash, from_subagent
 
 import claude_transport as ct
+from claude_transport.testing import FakeMessagesAPI, replies
 
 
 class Pondering:
@@ -124,6 +125,37 @@ async def test_the_input_is_not_ended_where_that_would_let_a_tool_run_unasked(li
             assert refused.value.code == "usage.guards_need_input"
             await session.query.interrupt()
         await turn.result()
+        assert not (session.project / "made").exists()
+
+
+@pytest.mark.needs("questions of background agents")
+@pytest.mark.parametrize("is_asked", [True, False])
+async def test_closing_while_a_background_agent_works_does_not_let_its_tools_run_unasked(live: Live, is_asked: bool) -> None:
+    """CLI 2.1.191 goes on with its agents when the input ends, and no longer asks."""
+    asked: list[str] = []
+    waits = anyio.Event()
+
+    async def guard(event: Any, *_: object) -> None:
+        if event["tool_name"] == "Bash":
+            asked.append(event["tool_input"]["command"])
+            if is_asked:
+                waits.set()
+                await anyio.sleep_forever()
+
+    def answer(request: Any) -> Any:
+        if from_subagent(request):
+            return [bash(session.report_for_work + "; sleep 0.3"), bash("touch made"), "Sub done."][len(request.tool_results)]
+        return launch if len(api.conversation) == 1 else "Main says."
+
+    launch = replies.tool_use("Agent", {"description": "d", "prompt": "SUB work", "subagent_type": "helper", "run_in_background": True})
+    agents = {"helper": {"description": "helps", "prompt": "You help.", "tools": ["Bash"]}}
+    hooks = {"PreToolUse": [ct.HookMatcher(hooks=[guard])]}
+    async with FakeMessagesAPI(answer) as api, live(api=api, hooks=hooks, agents=agents, allowed_tools=["Bash", "Agent"]) as session:
+        await session.ask("MAIN")
+        await (waits.wait() if is_asked else session.at_work())
+        assert not session.query.is_quiet
+        await session.query.aclose(timeout=2)
+        assert len(asked) == 1
         assert not (session.project / "made").exists()
 
 
