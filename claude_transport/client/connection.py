@@ -72,13 +72,13 @@ class Connection:
         "lines",
         "loop",
         "lost_turns",
-        "was_cut_off",
         "ready",
         "requests",
         "start_error",
         "task",
         "terms",
         "wait_for_background",
+        "was_cut_off",
     )
 
     def __init__(self, transport: TransportLike, conversation: Conversation, *, end: TransportEnd) -> None:

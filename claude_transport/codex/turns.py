@@ -6,12 +6,12 @@ turn is completed, end the input.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
+from claude_transport.codex.turn_table import TurnTable
 from claude_transport.protocol.framing import LineBlock
 from claude_transport.protocol.turn_tracker import TurnTracker
 
@@ -23,11 +23,9 @@ _COMPLETED: Final = b'"turn/completed"'
 _STATUS: Final = b'"thread/status/changed"'
 _CLOSED: Final = b'"thread/closed"'
 
-_MOST: Final = 1000
-"""Requests without an answer, and running turns, that are remembered. A client that asks for more gets no exact `busy`."""
 
 _REMEMBERED: Final = 64
-"""Turns that are over and remembered: the answer that names a turn could come after its end."""
+"""Turns that are over and remembered. Their ids may be long, and a gateway has many sessions."""
 
 
 class _TurnParams(msgspec.Struct, rename="camel", gc=False):
@@ -67,6 +65,14 @@ _decode_capabilities: Final = msgspec.json.Decoder(_Capabilities | None).decode
 _REFUSED: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
+class _Running(msgspec.Struct, gc=False):
+    """A turn that runs. Codex refuses to interrupt it before it has said `turn/started`."""
+
+    thread_id: str
+    is_started: bool = False
+    is_interrupted: bool = False
+
+
 class CodexTurns(TurnTracker):
     """Follows the turns of `codex app-server`, of all threads: from a `turn/start` until the `turn/completed` of its turn.
 
@@ -77,11 +83,7 @@ class CodexTurns(TurnTracker):
     """
 
     def __init__(self) -> None:
-        self._asked: dict[bytes, str] = {}  # prompts without an answer: the id of the request, and its thread
-        self._running: dict[str, str] = {}  # turns, and their threads
-        self._over: deque[str] = deque(maxlen=_REMEMBERED)
-        self._started: set[str] = set()  # those that can be interrupted
-        self._interrupted: set[str] = set()
+        self._turns: TurnTable[bytes, str, _Running] = TurnTable(remembered=_REMEMBERED)  # the requests by their id, with their threads
         self._interrupts = 0
         self._unwanted: frozenset[str] = frozenset()  # the notifications that the client does not want
         self._greeted = False
@@ -89,7 +91,7 @@ class CodexTurns(TurnTracker):
     @property
     def busy(self) -> bool:
         """True while a turn runs in any thread, or a prompt has no answer yet."""
-        return bool(self._running or self._asked)
+        return bool(self._turns.running or self._turns.asked)
 
     @property
     def drops_turns(self) -> bool:
@@ -108,33 +110,29 @@ class CodexTurns(TurnTracker):
         """Look for turns that begin or end in lines from Codex. It always looks at all of them."""
         by_status = "turn/completed" in self._unwanted
         marks = [_STARTED, _COMPLETED, _CLOSED, *([_STATUS] if by_status else [])]
-        if not self._asked and not any(map(block.has, marks)):
+        if not self._turns.asked and not any(map(block.has, marks)):
             return
         for line in bytes(block).split(b"\n"):
             if any(mark in line for mark in marks):
                 self._read_notification(line)
-            elif self._asked and b'"id"' in line:
+            elif self._turns.asked and b'"id"' in line:
                 self._read_answer(line)
 
     def rest(self) -> None:
         """Forget the prompts and turns."""
-        self._asked.clear()
-        self._running.clear()
-        self._started.clear()
-        self._interrupted.clear()
+        self._turns.forget()
 
     def interrupts(self) -> list[bytes]:
-        """Return a `turn/interrupt` for each running turn that has none yet. Codex refuses it before it has said `turn/started`."""
+        """Return a `turn/interrupt` for each running turn that has none yet, and that Codex would not refuse to interrupt."""
         lines = []
-        for turn, thread in self._running.items():
-            can_be = turn in self._started or "turn/started" in self._unwanted
-            if can_be and turn not in self._interrupted:
-                self._interrupted.add(turn)
+        for turn_id, turn in self._turns.running.items():
+            if not turn.is_interrupted and (turn.is_started or "turn/started" in self._unwanted):
+                turn.is_interrupted = True
                 self._interrupts += 1
                 request = {
                     "id": f"claude-transport-end-{self._interrupts}",  # a text: the ids of other clients are numbers
                     "method": "turn/interrupt",
-                    "params": {"threadId": thread, "turnId": turn},
+                    "params": {"threadId": turn.thread_id, "turnId": turn_id},
                 }
                 lines.append(msgspec.json.encode(request) + b"\n")
         return lines
@@ -145,8 +143,8 @@ class CodexTurns(TurnTracker):
             params = _decode_params(request.params)
         except _REFUSED:
             return  # Codex answers nothing to it, or an error
-        if isinstance(request.id, msgspec.Raw) and f'"{request.method}"'.encode() in _BEGINNINGS and len(self._asked) < _MOST:
-            self._asked[bytes(request.id)] = params.thread_id
+        if isinstance(request.id, msgspec.Raw) and f'"{request.method}"'.encode() in _BEGINNINGS:
+            self._turns.ask(bytes(request.id), params.thread_id)
 
     def _read_greeting(self, line: bytes) -> None:
         try:
@@ -166,12 +164,12 @@ class CodexTurns(TurnTracker):
             params = _decode_params(message.params)
             match message.method:
                 case "turn/started":
-                    turn = _decode_named(params.turn).id
-                    self._began(turn, params.thread_id)
-                    if turn in self._running:
-                        self._started.add(turn)
+                    turn_id = _decode_named(params.turn).id
+                    self._began(turn_id, params.thread_id)
+                    if turn_id in self._turns.running:
+                        self._turns.running[turn_id].is_started = True
                 case "turn/completed":
-                    self._ended(_decode_named(params.turn).id)
+                    self._turns.end(_decode_named(params.turn).id)
                 case "thread/closed":
                     self._ended_all(params.thread_id)
                 case "thread/status/changed":
@@ -185,25 +183,17 @@ class CodexTurns(TurnTracker):
             answer = _decode_line(line)
             if answer.method or not isinstance(answer.id, msgspec.Raw):
                 return
-            thread = self._asked.pop(bytes(answer.id), None)
+            thread = self._turns.asked.pop(bytes(answer.id), None)
             if thread is not None and isinstance(answer.result, msgspec.Raw):
                 turn = _decode_answer(answer.result).turn
                 self._began(turn.id if turn is not None else "", thread)
         except _REFUSED:
             return
 
-    def _began(self, turn: str, thread: str) -> None:
-        ends_untold = {"turn/completed", "thread/status/changed"} <= self._unwanted
-        if turn and turn not in self._over and len(self._running) < _MOST and not ends_untold:
-            self._running[turn] = thread
-
-    def _ended(self, turn: str) -> None:
-        self._running.pop(turn, None)
-        self._started.discard(turn)
-        self._interrupted.discard(turn)
-        if turn:
-            self._over.append(turn)
+    def _began(self, turn_id: str, thread: str) -> None:
+        if not {"turn/completed", "thread/status/changed"} <= self._unwanted:  # else its end would not be told
+            self._turns.begin(turn_id, lambda: _Running(thread))
 
     def _ended_all(self, thread: str) -> None:
-        for turn in [turn for turn, its_thread in self._running.items() if its_thread == thread]:
-            self._ended(turn)
+        for turn_id in self._turns.of_thread(thread):
+            self._turns.end(turn_id)

@@ -6,7 +6,6 @@ results of Claude reads those of Codex, too, with the same codes, and with token
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any, ClassVar, Final, TypeAlias
 
 import msgspec
@@ -31,14 +30,12 @@ from claude_transport.codex.messages import (
     TurnStarted,
     UnknownRequest,
 )
+from claude_transport.codex.turn_table import MOST_TURNS, TurnTable
 from claude_transport.protocol.envelope import ModelUsage, Usage
 from claude_transport.protocol.messages import ResultMessage
 
 PROMPTS: Final = frozenset({"turn/start", "turn/steer"})
 """Requests of the host that carry a prompt."""
-
-_MOST: Final = 1000
-"""The most prompts without an answer, running turns, threads, and turns that are over, each, that are remembered."""
 
 
 class SentPrompt(msgspec.Struct, frozen=True):
@@ -130,34 +127,31 @@ class CodexWatch:
     """Follows one connection to `codex app-server`. Give it the messages of both directions, in order."""
 
     def __init__(self) -> None:
-        self._asked: dict[str, SentPrompt] = {}
-        self._turns: dict[str, RunningTurn] = {}
+        self._turns: TurnTable[str, SentPrompt, RunningTurn] = TurnTable()
         self._models: dict[str, str] = {}  # by thread
-        self._over: deque[str] = deque(maxlen=_MOST)
         self.last_thread: str | None = None
         """The thread of the last message that belongs to one."""
 
     @property
     def turns(self) -> tuple[RunningTurn, ...]:
         """The running turns, the oldest first."""
-        return tuple(self._turns.values())
+        return tuple(self._turns.running.values())
 
     def turn(self, turn_id: str) -> RunningTurn | None:
         """Return the running turn with this id, or None."""
-        return self._turns.get(turn_id)
+        return self._turns.running.get(turn_id)
 
     def said(self, message: CodexMessage) -> SentPrompt | None:
         """Note a message of the host. Return the prompt that it carries, or None."""
         if not isinstance(message, UnknownRequest) or message.wire_method not in PROMPTS:
             return None
         prompt = SentPrompt(key_of(message.id), message.thread_id, text_of_input(message.params))
-        if len(self._asked) < _MOST:
-            self._asked[prompt.key] = prompt
+        self._turns.ask(prompt.key, prompt)
         return prompt
 
     def unsaid(self, prompt: SentPrompt) -> None:
         """Forget a prompt whose write has failed."""
-        self._asked.pop(prompt.key, None)
+        self._turns.asked.pop(prompt.key, None)
 
     def heard(self, message: CodexMessage) -> list[WatchEvent]:
         """Note a message of Codex. Return what it means for the prompts and turns."""
@@ -175,28 +169,28 @@ class CodexWatch:
                 return self._used(message.turn_id, message.token_usage)
             case ItemStarted() | ItemCompleted() | AgentMessageDelta():
                 return self._spoke(message)
-            case ErrorNotification(will_retry=True, error=failure) if is_unreachable(failure) and message.turn_id in self._turns:
-                self._turns[message.turn_id].unreachable = failure
+            case ErrorNotification(will_retry=True, error=failure) if is_unreachable(failure):
+                if (turn := self.turn(message.turn_id)) is not None:
+                    turn.unreachable = failure
                 return []
             case ThreadClosed():
-                lost = [turn for turn in self.turns if turn.thread_id == message.thread_id]
-                return [event for turn in lost for event in self._ended(TurnData(id=turn.id, status="interrupted"), turn.thread_id)]
+                lost = [TurnData(id=turn_id, status="interrupted") for turn_id in self._turns.of_thread(message.thread_id)]
+                return [event for told in lost for event in self._ended(told, message.thread_id)]
             case _:
                 return []
 
     def ended(self) -> tuple[list[RunningTurn], list[SentPrompt]]:
         """Note that nothing more will come. Return the turns without an end, and the prompts without an answer."""
-        turns, prompts = list(self._turns.values()), list(self._asked.values())
-        self._turns.clear()
-        self._asked.clear()
+        turns, prompts = list(self.turns), list(self._turns.asked.values())
+        self._turns.forget()
         return turns, prompts
 
     def _answered(self, answer: CodexAnswer) -> list[WatchEvent]:
         result = answer.result if isinstance(answer.result, dict) else {}
         thread, model = result.get("thread"), result.get("model")
-        if isinstance(thread, dict) and isinstance(model, str) and isinstance(thread.get("id"), str) and len(self._models) < _MOST:
+        if isinstance(thread, dict) and isinstance(model, str) and isinstance(thread.get("id"), str) and len(self._models) < MOST_TURNS:
             self._models[thread["id"]] = model
-        prompt = self._asked.pop(key_of(answer.id), None)
+        prompt = self._turns.asked.pop(key_of(answer.id), None)
         if prompt is None:
             return []
         if answer.error is not None:
@@ -206,22 +200,22 @@ class CodexWatch:
         return self._began(turn_id, prompt.thread_id, prompt) if isinstance(turn_id, str) else []
 
     def _began(self, turn_id: str, thread_id: str, prompt: SentPrompt | None = None) -> list[WatchEvent]:
-        turn = self._turns.get(turn_id)
+        begun = self._turns.begin(turn_id, lambda: self._new_turn(turn_id, thread_id))
+        turn = begun or self.turn(turn_id)
         if turn is None:
-            if not turn_id or turn_id in self._over or len(self._turns) >= _MOST:
-                return []
-            turn = RunningTurn(id=turn_id, thread_id=thread_id, model=self._models.get(thread_id, ""))
-            if prompt is not None:
-                turn.prompts.append(prompt)
-            self._turns[turn_id] = turn
-            return [TurnBegan(turn)]
-        if prompt is None or len(turn.prompts) >= _MOST:
             return []
-        turn.prompts.append(prompt)
-        return [PromptJoined(turn, prompt)]
+        joined = prompt if len(turn.prompts) < MOST_TURNS else None
+        if joined is not None:
+            turn.prompts.append(joined)
+        if begun is not None:
+            return [TurnBegan(begun)]
+        return [] if joined is None else [PromptJoined(turn, joined)]
+
+    def _new_turn(self, turn_id: str, thread_id: str) -> RunningTurn:
+        return RunningTurn(id=turn_id, thread_id=thread_id, model=self._models.get(thread_id, ""))
 
     def _used(self, turn_id: str, usage: CodexUsage) -> list[WatchEvent]:
-        turn = self._turns.get(turn_id)
+        turn = self.turn(turn_id)
         if turn is None:  # a resumed thread tells what it has used before
             return []
         turn.requests += 1
@@ -229,7 +223,7 @@ class CodexWatch:
         return [APIAnswered(turn, usage_of(usage.last))]
 
     def _spoke(self, message: ItemStarted | ItemCompleted | AgentMessageDelta) -> list[WatchEvent]:
-        turn = self._turns.get(message.turn_id)
+        turn = self.turn(message.turn_id)
         item = None if isinstance(message, AgentMessageDelta) else message.item
         if turn is None or not (item is None or isinstance(item, AgentMessageItem | ReasoningItem)):
             return []
@@ -241,10 +235,9 @@ class CodexWatch:
         return [ModelSpoke(turn)]
 
     def _ended(self, told: TurnData, thread_id: str) -> list[WatchEvent]:
-        if not told.id or told.id in self._over:
+        if not told.id or self._turns.is_over(told.id):
             return []
-        turn = self._turns.pop(told.id, None) or RunningTurn(id=told.id, thread_id=thread_id, model=self._models.get(thread_id, ""))
-        self._over.append(told.id)
+        turn = self._turns.end(told.id) or self._new_turn(told.id, thread_id)
         return [TurnEnded(turn, result_of(told, turn))]
 
 
