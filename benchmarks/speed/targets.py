@@ -56,7 +56,7 @@ class Either(Target):
         return max(way.figure(tables) / way.least for way in self.ways)
 
     def shown(self, tables: dict[str, Any]) -> str:
-        return " or ".join(f"{way.figure(tables):.2f} {way.what}" for way in self.ways)
+        return " or ".join(f"{way.shown(tables)} {way.what}" for way in self.ways)
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,16 @@ class AtMost(Target):
         return 1 / found if self.inverse else found
 
 
+@dataclass(frozen=True)
+class Share(AtMost):
+    """A target for what should be a small part of another figure of the same run, which is at the place `of`."""
+
+    of: tuple[str, ...] = ()
+
+    def _measured(self, tables: dict[str, Any]) -> float:
+        return super()._measured(tables) / Target(self.what, self.of, 1.0).figure(tables)
+
+
 _CLOCKS: dict[str, tuple[str, ...]] = {"": (), ", by the clock": ("wall",)}
 """What is added to the name of a target, and to its place: processor time, and the clock."""
 
@@ -109,6 +119,20 @@ def _large(shape: str) -> list[Target]:
         )
         for clock, way in _CLOCKS.items()
     ]
+
+
+def _many_sessions(sessions: str) -> Target:
+    """Return a target for 100 messages a second of each session. It keeps a core busy, and on a slow machine more than that."""
+    ours, theirs = (("sessions", sessions, "rows", subject, "p99_ms") for subject in ("ours", "official"))
+    return Either(
+        f"99 % of the messages of {sessions} sessions are delivered within 20 ms, or within a quarter of the official client's time",
+        ours,
+        1.0,
+        (
+            AtMost("at 99 %", ours, most=20.0, unit=" ms"),
+            Share("of the official client's", ours, most=0.25, of=theirs),
+        ),
+    )
 
 
 def _forwarding(shape: str) -> list[Target]:
@@ -145,9 +169,7 @@ TARGETS = (
     AtMost(
         "a message of 100 sessions, times the official client's", ("sessions", "100", "ratios", "official / ours"), most=0.55, inverse=True
     ),
-    AtMost(
-        "99 % of the messages of 400 sessions are delivered within", ("sessions", "400", "rows", "ours", "p99_ms"), most=20.0, unit=" ms"
-    ),
+    _many_sessions("400"),
     *_conversing("a control round trip", "control round trip", 1.0),
     *_conversing("connect and close", "connect and close", 1.2),
     *_proxying(1),
