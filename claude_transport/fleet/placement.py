@@ -6,8 +6,10 @@ answer from the same list.
 
 from __future__ import annotations
 
+import itertools
 from bisect import insort
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from hashlib import blake2b
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -33,6 +35,18 @@ _MOST_LABEL_SETS: Final = 32
 MOST_ASKED: Final = 1000
 """The most sessions that a worker remembers to be woken about, from one look to the next."""
 
+_MANY_READ: Final = 64
+"""The most sessions that a worker was not woken about and of which it reads what they want in one look."""
+
+_FEW_WORKERS: Final = 32
+"""From so many workers on, each reads fewer sessions, and wakes others about fewer. All look with each of their heartbeats: in a burst,
+what they do about sessions that are not for them would take more of the broker than the sessions themselves."""
+
+_FEW_READ: Final = 4
+"""How many sessions they then read. While they find only sessions that no worker can take, they read twice as many with each look."""
+
+_PASSED_ON: Final = 2
+"""About how many sessions they then wake others."""
 
 _MOST_OUT_OF_REACH: Final = 4096
 """The most sessions that no worker can take and behind which others are looked for."""
@@ -101,17 +115,22 @@ def agree_version(nodes: Iterable[Node], wanted: Wanted, *, now: float) -> int |
     return max(common or set(FLEET_VERSIONS).intersection(read for each in here for read in each.versions), default=None)
 
 
-def rank_nodes(nodes: Iterable[Node], wanted: Wanted, *, now: float, home: str | None = None) -> list[Node]:
+def rank_nodes(nodes: Iterable[Node], wanted: Wanted, *, now: float, session: str, home: str | None = None) -> list[Node]:
     """Return the workers that can take a session, the best first.
 
     Args:
         nodes: all workers.
         wanted: what the session needs.
         now: seconds of the broker's clock.
+        session: its id. It decides which one of the least loaded workers is the best, so that sessions that begin together go to several.
         home: the worker that had the workspace last. It comes first as long as it lives and has room.
     """
-    fit = [node for node in nodes if node.room and may_have(node, wanted) and node.lives(now)]
-    return _home_first(sorted(fit, key=by_load), home)
+    return _for_session(_in_order(nodes, wanted, now=now), session, home)
+
+
+def _in_order(nodes: Iterable[Node], wanted: Wanted, *, now: float) -> list[Node]:
+    """Return the workers that can take such sessions, the least loaded first."""
+    return sorted((node for node in nodes if node.room and may_have(node, wanted) and node.lives(now)), key=by_load)
 
 
 def by_load(node: Node) -> tuple[float, int, str]:
@@ -119,7 +138,12 @@ def by_load(node: Node) -> tuple[float, int, str]:
     return node.share, -node.room, node.id
 
 
-def _home_first(ranked: list[Node], home: str | None) -> list[Node]:
+def _for_session(order: list[Node], session: str, home: str | None) -> list[Node]:
+    """Return workers that are in order as one session sees them: its home first, and then one of those that are least loaded."""
+    least = by_load(order[0])[:2] if order else None
+    equal = list(itertools.takewhile(lambda node: by_load(node)[:2] == least, order))
+    equal.sort(key=lambda node: blake2b(f"{session} {node.id}".encode("utf-8", "replace"), digest_size=8).digest())
+    ranked = equal + order[len(equal) :]
     at_home = [node for node in ranked if node.id == home] if home is not None else []
     return [*at_home, *(node for node in ranked if node.id != home)] if at_home else ranked
 
@@ -139,6 +163,9 @@ class Placed(msgspec.Struct, frozen=True):
 
     claims: Sequence[tuple[str, Wanted]] = ()
     wakes: Mapping[str, Sequence[str]] = {}
+    looks_further: bool = False
+    """Whether the worker looks again at once: others wait of which it has not read what they want. In a large fleet it does not when all
+    that it has read are for better workers."""
 
 
 class Placing:
@@ -150,26 +177,55 @@ class Placing:
         self._since: dict[str, float] = {}
         self._passed_on: set[str] = set()
         self._wanted: dict[str, Wanted] = {}
-        self._asked: set[str] | None = set()
+        self._strange: set[str] = set()
+        self._read: list[str] = []
+        self._most_read = _FEW_READ
+        self._has_few_workers = False
+        self._unread = 0
+        self._asked: set[str] = set()
+        self._is_about_all = False
 
-    def ask(self, sessions: Collection[str] = ()) -> None:
-        """Note that the worker was woken about `sessions`. Without any, or with too many, the next look is about all that wait."""
-        if self._asked is None or not sessions or len(self._asked) + len(sessions) > MOST_ASKED:
-            self._asked = None
+    def ask(self, session: str) -> None:
+        """Note that the worker was woken about a session. With too many, the next look is about all that wait."""
+        if len(self._asked) < MOST_ASKED:
+            self._asked.add(session)
         else:
-            self._asked.update(sessions)
+            self._is_about_all = True
+
+    def ask_about_all(self) -> None:
+        """Note that the next look is about all that wait."""
+        self._is_about_all = True
 
     def unknown(self, waiting: Collection[str]) -> list[str]:
-        """Forget the sessions that do not wait any more. Returns those of `waiting` of which `learn()` was not told what they want."""
-        for known in (self._since, self._wanted):
-            for name in [name for name in known if name not in waiting]:
-                del known[name]
-        self._passed_on.intersection_update(waiting)
-        return [name for name in waiting if name not in self._wanted]
+        """Forget the sessions that do not wait any more. Returns those of `waiting` that `learn()` has to be told of before `place()`.
 
-    def learn(self, session: str, wanted: Wanted) -> None:
-        """Note what a session wants, which never changes."""
-        self._wanted[session] = wanted
+        They are those that the worker was woken about, and when the look is about all, the first few others.
+        """
+        there = set(waiting)
+        for known in (self._since, self._wanted):
+            for name in known.keys() - there:
+                del known[name]
+        for names in (self._passed_on, self._strange):
+            names &= there
+        new = [name for name in waiting if name not in self._wanted and name not in self._strange]
+        asked = [name for name in new if name in self._asked]
+        others = [name for name in new if name not in self._asked]
+        most = 0 if not self._is_about_all else _MANY_READ if self._has_few_workers else self._most_read
+        self._unread = max(len(others) - most, 0)
+        self._read = [*asked, *others[:most]]
+        return self._read
+
+    def learn(self, session: str, wanted: Wanted | None) -> None:
+        """Note what a session wants, which never changes; None when this worker cannot know it."""
+        if wanted is None:
+            self._strange.add(session)
+        else:
+            self._wanted[session] = wanted
+
+    @property
+    def to_place(self) -> int:
+        """How many of the sessions that wait it is known of what they want."""
+        return len(self._wanted)
 
     def workspaces(self) -> set[str]:
         """Return the workspaces of the sessions that wait."""
@@ -180,17 +236,22 @@ class Placing:
         sets = {frozenset(wanted.labels) for wanted in self._wanted.values()}
         return sorted(sets, key=lambda labels: (not labels <= set(own), sorted(labels)))[:_MOST_LABEL_SETS]
 
-    def pass_over(self, waiting: Collection[str], nodes: Collection[Node]) -> None:
-        """Count the sessions of `waiting` of which it is not known what they want, or that want labels that none of `nodes` has."""
-        strange = sum(not any(set(wanted.labels) <= set(node.labels) for node in nodes) for wanted in self._wanted.values())
-        self.out_of_reach = min(len(self.unknown(waiting)) + strange, _MOST_OUT_OF_REACH)
+    def pass_over(self, nodes: Collection[Node]) -> None:
+        """Count the sessions of which this worker cannot know what they want, or that want labels that none of the workers `nodes` has."""
+        beyond = {
+            name for name, wanted in self._wanted.items() if not any(set(wanted.labels) <= set(node.labels) for node in nodes)
+        } | self._strange
+        self.out_of_reach = min(len(beyond), _MOST_OUT_OF_REACH)
+        if self._wanted:
+            self._has_few_workers = len(nodes) < _FEW_WORKERS
+        self._most_read = min(2 * self._most_read, _MANY_READ) if self._read and beyond.issuperset(self._read) else _FEW_READ
 
     def place(self, own: Node, others: Iterable[Node], *, now: float, homes: Mapping[str, str]) -> Placed:
         """Return what the worker `own` does about the sessions that were learned.
 
         Each session counts for the worker that is the best for it, so the next one sees that load. Every worker comes to the same division
         from the same table. A better worker is woken about a session once. When all workers did that for each session that they see, they
-        would wake each other for ever in a burst: so a worker passes on only what `ask()` was told since the last look.
+        would wake each other for ever in a burst: so a worker passes on what `ask()` was told since the last look, and not all others.
 
         Args:
             own: this worker, as it is now.
@@ -199,18 +260,22 @@ class Placing:
             homes: the worker that had a workspace last, by workspace.
         """
         asked, self._asked = self._asked, set()
+        others_to_pass_on = 0 if not self._is_about_all else _MANY_READ if self._has_few_workers else _PASSED_ON
+        self._is_about_all = False
         nodes = {node.id: node for node in (*others, own)}
         claims: list[tuple[str, Wanted]] = []
         wakes: dict[str, list[str]] = {}
+        left: set[str] = set()  # sessions that some worker can take
         orders: dict[tuple[frozenset[str], int], list[Node]] = {}  # of the workers, for sessions with the same needs
         for name, wanted in self._wanted.items():
             needs = frozenset(wanted.labels), wanted.version
             if needs not in orders:
-                orders[needs] = rank_nodes(nodes.values(), wanted, now=now)
-            ranked = _home_first(orders[needs], homes.get(wanted.workspace))
+                orders[needs] = _in_order(nodes.values(), wanted, now=now)
+            ranked = _for_session(orders[needs], name, homes.get(wanted.workspace))
             if not ranked:
                 continue
-            may_wake = name not in self._passed_on and (asked is None or name in asked)
+            left.add(name)
+            may_wake = name not in self._passed_on and (name in asked or others_to_pass_on > 0)
             patience = wait_for_better(ranked, own.id)
             taker = ranked[0]
             if patience is not None and now - self._since.setdefault(name, now) >= patience:
@@ -218,11 +283,14 @@ class Placing:
                 claims.append((name, wanted))
             elif patience is not None and may_wake:
                 self._passed_on.add(name)
+                others_to_pass_on -= name not in asked
                 wakes.setdefault(taker.id, []).append(name)
             nodes[taker.id] = busier = msgspec.structs.replace(taker, load=taker.load + 1)
             for order in orders.values():
                 _move_in(order, busier)
-        return Placed(claims, wakes)
+        claimed = {name for name, _ in claims}
+        looks_further = self._unread > 0 and (self._has_few_workers or not (left - claimed).issuperset(self._read))
+        return Placed(claims, wakes, looks_further=looks_further)
 
 
 def wait_for_better(ranked: Sequence[Node], me: str) -> float | None:

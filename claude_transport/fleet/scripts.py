@@ -268,12 +268,15 @@ return {'OK'}
 )
 
 LOOK: Final = """
--- KEYS: queue, sessions. ARGV: how many names are moved at most, how many that wait are returned at most, seconds, (session)*.
--- Holds these sessions for that many seconds, and lets the sessions wait for a worker that clients have begun. Returns the time in
--- milliseconds, how many names were moved, how many of them no session has, how many sessions wait, and the first of them
+-- KEYS: queue, sessions. ARGV: how many names are moved at most, how many that wait are returned at most, seconds, a number,
+-- as many sessions, (session)*.
+-- Holds the first sessions for that many seconds, and lets the sessions wait for a worker that clients have begun. Returns the time in
+-- milliseconds, how many names were moved, how many of them no session has, how many sessions wait, and the names of those that do: of the
+-- last sessions, and of the first ones of all
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000
-for index = 4, #ARGV do redis.call('ZADD', KEYS[2], string.format('%.6f', now + ARGV[3]), ARGV[index]) end
+local held = 4 + tonumber(ARGV[4])
+for index = 5, held do redis.call('ZADD', KEYS[2], string.format('%.6f', now + ARGV[3]), ARGV[index]) end
 local rows, junk = redis.call('ZRANGE', KEYS[1], 0, ARGV[1] - 1), 0
 for _, row in ipairs(rows) do
     redis.call('ZREM', KEYS[1], row)
@@ -282,7 +285,13 @@ end
 local upto = string.format('%.6f', now)
 local waiting = redis.call('ZCOUNT', KEYS[2], '-inf', upto)
 local names = redis.call('ZRANGE', KEYS[2], '-inf', upto, 'BYSCORE', 'LIMIT', 0, ARGV[2])
-return {'OK', string.format('%.0f', now * 1000), #rows, junk, waiting, names}
+local wanted = {}
+for index = held + 1, #ARGV do
+    local score = redis.call('ZSCORE', KEYS[2], ARGV[index])
+    if score and tonumber(score) <= now then wanted[#wanted + 1] = ARGV[index] end
+end
+for _, name in ipairs(names) do wanted[#wanted + 1] = name end
+return {'OK', string.format('%.0f', now * 1000), #rows, junk, waiting, wanted}
 """
 
 TELL: Final = """

@@ -285,7 +285,7 @@ class FleetConnectable(ByteStreamConnectable):
         home = await read_home(broker, wanted.workspace) if wanted.workspace else None
         if home is not None and (node := await read_node(broker, home)) is not None:
             nodes = [*(each for each in nodes if each.id != home), node]
-        ranked = rank_nodes(nodes, wanted, now=now, home=home)
+        ranked = rank_nodes(nodes, wanted, now=now, session=session, home=home)
         if ranked:
             await wake_node(broker, ranked[0].id, about=(session,))
 

@@ -7,6 +7,7 @@ workers fill it again.
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -180,30 +181,38 @@ class Tables:
         for some in (fields[start : start + _DELETED] for start in range(0, len(fields), _DELETED)):
             await self._ask("hdel", key, some)
 
-    async def look(self, *, about: Iterable[str] = (), count: int, hold: Iterable[str] = (), seconds: float = 0.0) -> Looked:
-        """Let the sessions wait that clients have begun, and return the first ones whose lease is over, up to `count` of each part.
+    async def look(
+        self, *, about: Iterable[str] = (), everywhere: bool = True, count: int, hold: Iterable[str] = (), seconds: float = 0.0
+    ) -> Looked:
+        """Let the sessions wait that clients have begun, and return sessions whose lease is over: of each part the first `count`, and
+        those of `about`, which come first.
 
-        Only the parts are looked at that have one of the sessions `about`, by default all. The sessions `hold` wait for nobody for
-        `seconds` seconds.
+        Unless this is of `everywhere`, only the parts are looked at that have one of the sessions `about`. The sessions `hold` wait for
+        nobody for `seconds` seconds.
         """
-        parts = tuple({self._keys.part_of(session) for session in (*about, *hold)}) if about else None
-        held: dict[SharedKeys, list[str]] = {}
-        for session in hold:
-            held.setdefault(self._keys.part_of(session), []).append(session)
+        asked, held = self._by_part(about), self._by_part(hold)
+        parts = self._keys.parts if everywhere else tuple(asked.keys() | held.keys())
         found = await self._broker.at_each_part(
-            lambda part: self._look_in(part, count=count, hold=held.get(part, ()), seconds=seconds), parts
+            lambda part: self._look_in(part, about=asked[part], count=count, hold=held[part], seconds=seconds), parts
         )
         return Looked(
-            parts=parts or self._keys.parts,
+            parts=parts,
             now=max(each.now for each in found),
             names=[name for each in found for name in each.names],
             waiting=sum(each.waiting for each in found),
             may_be_more=any(each.may_be_more for each in found),
         )
 
-    async def _look_in(self, part: SharedKeys, *, count: int, hold: Sequence[str], seconds: float) -> Looked:
+    def _by_part(self, sessions: Iterable[str]) -> defaultdict[SharedKeys, list[str]]:
+        by_part: defaultdict[SharedKeys, list[str]] = defaultdict(list)
+        for session in sessions:
+            by_part[self._keys.part_of(session)].append(session)
+        return by_part
+
+    async def _look_in(self, part: SharedKeys, *, about: Sequence[str], count: int, hold: Sequence[str], seconds: float) -> Looked:
         keys = [part.queue, part.sessions]
-        answer = await self._mended(keys, partial(self._broker.script, LOOK, keys, [_ADMITTED, count, seconds, *hold]))
+        args = [_ADMITTED, count, seconds, len(hold), *hold, *about]
+        answer = await self._mended(keys, partial(self._broker.script, LOOK, keys, args))
         now, moved, junk, waiting, rows = looked_of(answer)
         names = {row: name for row in map(bytes_of, rows) if (name := session_name(row)) is not None and self._keys.part_of(name) is part}
         if strange := [row for row in map(bytes_of, rows) if row not in names]:

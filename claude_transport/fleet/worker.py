@@ -285,8 +285,6 @@ class FleetWorker:
                 self.started.set()
             except BrokerCut:
                 pass  # the next heartbeat tries again
-            for part in broker.keys.parts:
-                self._placings[part].ask()
             self._next_look.holds = True
             self._look_at_all()
             await anyio.sleep(_BEAT * random.uniform(0.9, 1.0))  # noqa: S311 - workers that began together do not call together for ever
@@ -303,19 +301,16 @@ class FleetWorker:
             if name in self._sessions:
                 self._sessions[name].renew_soon()
         assert self._broker is not None  # noqa: S101 - as above
-        by_part: dict[SharedKeys, list[str]] = {} if names else {part: [] for part in self._broker.keys.parts}
         for name in names:
-            by_part.setdefault(self._broker.keys.part_of(name), []).append(name)
-        for part, about in by_part.items():
-            self._placings[part].ask(about)
+            self._placings[self._broker.keys.part_of(name)].ask(name)
         self._next_look.about.update(names)
         self._look.set()
         if not names or len(self._next_look.about) > MOST_ASKED:
+            self._next_look.about.clear()
             self._look_at_all()
 
     def _look_at_all(self) -> None:
         self._next_look.is_of_all = True
-        self._next_look.about.clear()
         self._look.set()
 
     # Taking sessions.
@@ -341,11 +336,10 @@ class FleetWorker:
         """
         this, self._next_look = self._next_look, _NextLook()
         hold = list(self._sessions) if this.holds else []
-        about = () if this.is_of_all else this.about
         out_of_reach = max((placing.out_of_reach for placing in self._placings.values()), default=0)
         count = 0 if self._draining else _LOOKED_AT + out_of_reach
-        looked = await Tables(broker).look(about=about, count=count, hold=hold, seconds=self._lease)
-        if not about:
+        looked = await Tables(broker).look(about=this.about, everywhere=this.is_of_all, count=count, hold=hold, seconds=self._lease)
+        if this.is_of_all:
             self.metrics.waiting_sessions = looked.waiting
         if self._draining:
             return
@@ -355,12 +349,16 @@ class FleetWorker:
         for name in looked.names:
             waiting[broker.keys.part_of(name)].append(name)
         for part, names in waiting.items():
+            if this.is_of_all:
+                self._placings[part].ask_about_all()
             await self._place(broker, self._placings[part], names, looked.now, tasks)
 
     async def _place(self, broker: Broker, placing: Placing, waiting: Sequence[str], now: float, tasks: Any) -> None:
         """Place the sessions that wait in one part of the queue."""
         waiting = [name for name in waiting if name not in self._sessions and name not in self._claiming]
         placed = await self._placed(broker, placing, waiting, now)
+        if placed.looks_further:
+            self._look_at_all()
         for session, wanted in placed.claims:
             self._claiming.add(session)
             tasks.start_soon(self._serve_one, session, wanted)
@@ -373,11 +371,11 @@ class FleetWorker:
         """Read what the waiting sessions want and what the other workers have. Returns what this worker does about them."""
         for name in placing.unknown(waiting):
             wanted = await self._wanted(broker, name)
+            is_known = wanted is not None and wanted.version in FLEET_VERSIONS
+            placing.learn(name, wanted if is_known else None)
             if wanted is None:
                 await self._forget(broker, name)
-            elif wanted.version in FLEET_VERSIONS:
-                placing.learn(name, wanted)
-            else:
+            elif not is_known:
                 self._leave_alone(name, wanted.version)
         others = await self._others(broker, placing, waiting, now) if waiting else {}
         homes = {}
@@ -388,7 +386,7 @@ class FleetWorker:
                 if home not in others and home != self.name and (node := await read_node(broker, home)) is not None:
                     others[home] = node
         before = placing.out_of_reach
-        placing.pass_over(waiting, [*others.values(), self._node(now)])
+        placing.pass_over([*others.values(), self._node(now)])
         if placing.out_of_reach > before:
             self._look_at_all()  # those behind them, and behind what was forgotten, were not seen
         return placing.place(self._node(now), others.values(), now=now, homes=homes)
@@ -397,7 +395,7 @@ class FleetWorker:
         """Return the best workers for the sessions that wait, without this one, and take those that are gone out of their order."""
         others: dict[str, Node] = {}
         for labels in placing.label_sets(self._labels):
-            found = await find_nodes(broker, labels, near=waiting, now=now, count=CANDIDATES + len(waiting))
+            found = await find_nodes(broker, labels, near=waiting, now=now, count=CANDIDATES + placing.to_place)
             others |= {node.id: node for node in found.nodes if node.id != self.name}
             await Tables(broker).leave_out(found.gone)
         return others
@@ -527,7 +525,7 @@ class FleetWorker:
             now = await broker_time(broker)
             await self._tell_load(broker, now)  # or others would leave the session to this worker
             found = await find_nodes(broker, wanted.labels, near=[session], now=now)
-            ranked = rank_nodes([node for node in found.nodes if node.id != self.name], wanted, now=now)
+            ranked = rank_nodes([node for node in found.nodes if node.id != self.name], wanted, now=now, session=session)
             if ranked:
                 await wake_node(broker, ranked[0].id, about=(session,))
 
@@ -698,8 +696,9 @@ class _NextLook:
 
     def __init__(self) -> None:
         self.about: set[str] = set()
-        """The sessions, unless it is of all."""
+        """The sessions that the worker was woken about."""
         self.is_of_all: bool = False
+        """Whether it is of every part of the queue, not only of those with these sessions."""
         self.holds: bool = False
         """Whether it tells that the sessions of the worker do not wait."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -71,7 +72,7 @@ class Watch(Protocol):
     def skipped(self, taken: int) -> None: ...
     def claimed(self, hosted: Hosted) -> None: ...
     def fed(self, hosted: Hosted, line: Line) -> None: ...
-    def synced(self, token: str) -> None: ...
+    def synced(self, token: str, *, at: float) -> None: ...
     def stepped(self, end: FleetEnd) -> None: ...
     def note(self, text: str) -> None: ...
     def end_over(self, end: FleetEnd, how: str) -> None: ...
@@ -154,6 +155,7 @@ class Driver:
     def _ask(self, kind: str, call: Call, after: Callable[[], None], *, again: Callable[[], None] | None = None) -> None:
         self._asked.add(kind)
         asked_at = self.machine.clock()
+        carried_out_at = math.inf
 
         def done(reply: Reply) -> None:
             self._asked.discard(kind)
@@ -165,7 +167,7 @@ class Driver:
                 self.finish(exc.code or type(exc).__name__)
                 return
             if isinstance(reply, Synced):
-                self.watch.synced(self.end.token)
+                self.watch.synced(self.end.token, at=carried_out_at)
             self.watch.stepped(self.end)
             after()
             self.kick()
@@ -180,6 +182,8 @@ class Driver:
         session, broker, server = self.session, self.broker, self.connection.server
 
         def work() -> Reply:
+            nonlocal carried_out_at
+            carried_out_at = self.world.now
             reply = broker.carry_out(session, call)
             if isinstance(call, Append) and call.entries:
                 server.appended(session, call.side.value)
@@ -565,16 +569,16 @@ class Worker:
         self._ledger_of = ledger_of
         self._numbers = numbers
         self._looking = self._look_again = False
-        self._about: set[str] | None = set()  # what the next look is about; None: all that wait
+        self._about: set[str] = set()  # what this worker was woken about since the last look
+        self._looks_everywhere = False
         connection.server.inboxes[machine.name] = self._woken
         self.machine.after(self.world.rng.uniform(0, first_beat), self._beat)
 
     def _woken(self, about: Collection[str]) -> None:
         if self.connection.is_up:
             for name in about:
-                self._placings[self.connection.server.part_of(name)].ask([name])
-            if self._about is not None:
-                self._about.update(about)
+                self._placings[self.connection.server.part_of(name)].ask(name)
+            self._about.update(about)
             self.machine.after(0.001, self.look)
 
     def forget(self, hosted: Hosted) -> None:
@@ -584,7 +588,7 @@ class Worker:
 
     def _not_mine(self, session: str) -> None:
         self._claiming.discard(session)
-        self._about = None
+        self._looks_everywhere = True
         self.machine.after(0, self.look)
 
     def _node(self, now: float) -> Node:
@@ -604,9 +608,7 @@ class Worker:
                 server.charge(1, part, size=BYTES["small"] + BYTES["held"] * len(sessions))  # the time; the look holds them
 
         if self.connection.is_up:
-            for each in server.parts:
-                self._placings[each].ask()
-            self._about = None
+            self._looks_everywhere = True
             self.connection.ask(work, lambda _: self.look(), _nothing, key=part, size=BYTES["tell"])
         self.machine.after(BEAT, self._beat)
 
@@ -619,7 +621,9 @@ class Worker:
 
         def work() -> list[Place]:
             now = broker.now / 1000
-            places = [self._read_place(part, now) for part in parts]
+            for part in parts if everywhere else ():
+                self._placings[part].ask_about_all()
+            places = [self._read_place(part, now, about) for part in parts]
             self._charge(parts, sum(place.unknown for place in places), finds=any(place.waiting for place in places))
             return places
 
@@ -639,13 +643,15 @@ class Worker:
         elif self.connection.is_up and not self.draining:
             self._looking = True
             about, self._about = self._about, set()
-            parts = sorted({server.part_of(name) for name in about}) if about else server.parts
+            everywhere, self._looks_everywhere = self._looks_everywhere or not about, False
+            parts = server.parts if everywhere else sorted({server.part_of(name) for name in about})
             self.connection.ask(work, done, cut, key=parts[0], size=BYTES["look"])
 
-    def _read_place(self, part: str, now: float) -> Place:
+    def _read_place(self, part: str, now: float, about: Collection[str]) -> Place:
         """Read what the sessions want that wait in a part of the queue, and which workers there are for them."""
         server, placing = self.connection.server, self._placings[part]
-        first = server.data.waiting.first(part, now, 64)
+        asked = [name for name in about if server.part_of(name) == part and server.data.waiting.get(name, math.inf) <= now]
+        first = dict.fromkeys([*asked, *server.data.waiting.first(part, now, 64)])
         waiting = [name for name in first if name not in self.hosted and name not in self._claiming]
         broker, unknown = server.data, placing.unknown(waiting)
         for name in unknown:
@@ -671,7 +677,7 @@ class Worker:
         server = self.connection.server
         others, broker = {}, server.data
         for labels in placing.label_sets(self.labels):
-            found = find_nodes_at(server, labels, near=waiting, count=CANDIDATES + len(waiting))
+            found = find_nodes_at(server, labels, near=waiting, count=CANDIDATES + placing.to_place)
             others |= {node.id: node for node in found}
         for home in homes:
             if home not in others and home in broker.nodes and (node := decode_node(broker.nodes[home])) is not None:
@@ -681,7 +687,11 @@ class Worker:
 
     def _place(self, place: Place) -> None:
         now = place.now
+        place.placing.pass_over([*place.others.values(), self._node(now)])
         placed = place.placing.place(self._node(now), place.others.values(), now=now, homes=place.homes)
+        if placed.looks_further:
+            self._looks_everywhere = True
+            self.machine.after(0.01, self.look)
         for name, wanted in placed.claims:
             if name not in self.hosted and name not in self._claiming:
                 self.claim(name, wanted)

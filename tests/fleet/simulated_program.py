@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -87,6 +88,7 @@ class Ledger:
         self._fed_by = 0
         self._got = (0, 0)  # claim, output number
         self._lost: dict[str, set[str]] = {}
+        self._lost_at = -math.inf
         self._excused: set[str] = set()
 
     def note(self, text: str) -> None:
@@ -109,9 +111,12 @@ class Ledger:
         what, _, side = change.what.partition(" ")
         again = {f"take {side}", f"append {side}"} if what == "sync" else set()  # a comparison says again what was lost before
         self._lost.setdefault(change.token, set()).update({change.what}, again)
+        self._lost_at = self.world.now
 
-    def synced(self, token: str) -> None:
-        self._lost.pop(token, None)
+    def synced(self, token: str, *, at: float) -> None:
+        """An end has compared the streams. The broker did it at `at`; its answer may come after it has lost that, too."""
+        if at > self._lost_at and (lost := self._lost.pop(token, set())) & {"renew w"}:
+            self._lost[token] = lost & {"renew w"}  # the lease is as short as the broker knows it, until it is renewed
 
     # Input.
 
@@ -147,11 +152,11 @@ class Ledger:
         self.note(f"#{hosted.number} fed {at}")
         self.counts["lines in"] += 1
         if hosted.number < self._fed_by:
-            self.broken("two fed", f"#{hosted.number} was fed {at} after #{self._fed_by}", excuses=("claim",))
+            self.broken("two fed", f"#{hosted.number} was fed {at} after #{self._fed_by}", excuses=("claim", "renew w"))
         if at <= self._fed_to:
             self.broken("repeated", f"{at} was fed after {self._fed_to}", excuses=("take w",))
         if self.lines[at].is_dropped:
-            self.broken("late", f"{at} was fed, and its client was replaced before it was there", excuses=("attach",))
+            self.broken("late", f"{at} was fed, and its client was replaced before it was there", excuses=("attach", "append c"))
         for between in range(self._fed_to + 1, at):
             if not self.lines[between].is_dropped and self.lines[between].entry > hosted.claimed.in_taken:
                 self.broken("lost input", f"{at} was fed, and {between} was not", excuses=("append c",))
@@ -239,7 +244,7 @@ class Ledger:
         """An end is over. An end that lives mends what the broker has lost, so it is never over because of lost lines."""
         self.note(f"{end.side.value} {end.token} is over: {how}")
         if how not in EXPECTED_ENDS:
-            self.broken("an end", f"{end.token}: {how}")
+            self.broken("an end", f"{end.token}: {how}", excuses=("attach",) if how == "protocol.replay_gap" else ())
 
     def stepped(self, end: FleetEnd) -> None:
         if end.writer.kept_bytes > self.manner.keep_bytes + 3 * self.manner.longest_line:
@@ -382,7 +387,7 @@ class Program:
                 home = broker.homes.get(wanted.workspace) if wanted.workspace else None
                 if home in broker.nodes and (node := decode_node(broker.nodes[home])) is not None:
                     nodes[home] = node
-                if ranked := rank_nodes(nodes.values(), wanted, now=broker.now / 1000, home=home):
+                if ranked := rank_nodes(nodes.values(), wanted, now=broker.now / 1000, session=name, home=home):
                     server.wake(ranked[0].id, (name,))
 
             if server.counts_all:

@@ -100,7 +100,7 @@ def test_the_entries_of_a_message_are_cut_out_of_it_and_of_any_other_message_the
 def test_a_worker_without_room_that_makes_sense_is_left_out_of_the_table(data: bytes) -> None:
     good = b'{"id":"good","capacity":2,"seen":1}'
     nodes = answers.nodes_of({b"w": data, b"good": good, b"\xff": b"\xff"})
-    assert [node.id for node in rank_nodes(nodes, Wanted(), now=1.0)] == ["good"]
+    assert [node.id for node in rank_nodes(nodes, Wanted(), now=1.0, session="s")] == ["good"]
 
 
 def test_what_is_larger_than_any_end_writes_is_not_read() -> None:
@@ -114,7 +114,7 @@ def test_what_is_larger_than_any_end_writes_is_not_read() -> None:
 
 def test_a_worker_from_the_future_does_not_live() -> None:
     nodes = answers.nodes_of({b"w": b'{"id":"w","capacity":2,"seen":99999999}', b"g": b'{"id":"g","capacity":2,"seen":100}'})
-    assert [node.id for node in rank_nodes(nodes, Wanted(), now=101.0)] == ["g"]
+    assert [node.id for node in rank_nodes(nodes, Wanted(), now=101.0, session="s")] == ["g"]
 
 
 def test_a_wake_up_is_about_the_sessions_that_it_names() -> None:

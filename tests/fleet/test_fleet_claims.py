@@ -311,8 +311,10 @@ async def test_a_worker_names_at_most_sixty_four_versions_that_it_does_not_know(
     async with connected(broker) as connection:
         for number in range(2, 72):
             await put(connection, f"0-{number:03}", version=number, score=-1)
-        async with serving(FleetWorker(broker.url, command=ECHO)), begun(broker):
-            pass
+        await put(connection, "behind")
+        worker = FleetWorker(broker.url, command=ECHO)
+        async with serving(worker):
+            await until(lambda: worker.sessions)
     said = [message for message in caplog.messages if "of the format of a fleet" in message]
     assert len(said) == len(set(said)) == 64
     assert said[0].startswith("session 0-002 waits, and has version 2 ")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 import pytest
@@ -576,7 +577,7 @@ def test_the_least_loaded_worker_with_the_labels_comes_first() -> None:
         Node(id="gone", capacity=4, load=0, labels=("gpu",), seen=-100),
         Node(id="old", capacity=4, load=0, labels=("gpu",), versions=(0,)),
     ]
-    ranked = rank_nodes(nodes, Wanted(labels=("gpu",)), now=1)
+    ranked = rank_nodes(nodes, Wanted(labels=("gpu",)), now=1, session="s")
     assert [node.id for node in ranked] == ["idle", "busy"]
     assert [wait_for_better(ranked, name) for name in ("idle", "busy", "plain")] == [0, 2, None]
 
@@ -584,28 +585,117 @@ def test_the_least_loaded_worker_with_the_labels_comes_first() -> None:
 def test_a_workspace_stays_with_its_worker_while_that_one_lives_and_has_room() -> None:
     home = Node(id="home", capacity=4, load=3)
     other = Node(id="other", capacity=4, load=0)
-    assert [node.id for node in rank_nodes([other, home], Wanted(workspace="w"), now=0, home="home")] == ["home", "other"]
-    assert [node.id for node in rank_nodes([other, Node(id="home", capacity=3, load=3)], Wanted(workspace="w"), now=0, home="home")] == [
-        "other"
-    ]
+    assert [node.id for node in rank_nodes([other, home], Wanted(workspace="w"), now=0, session="s", home="home")] == ["home", "other"]
+    assert [
+        node.id for node in rank_nodes([other, Node(id="home", capacity=3, load=3)], Wanted(workspace="w"), now=0, session="s", home="home")
+    ] == ["other"]
 
 
 def placed(nodes: list[Node], me: str, waiting: list[str], *, asked: Collection[str] = (), placing: Placing | None = None) -> Placed:
     """What the worker `me` does with the sessions that wait, one second after the heartbeats."""
     placing = placing or Placing()
+    if not asked:
+        placing.ask_about_all()
+    for name in asked:
+        placing.ask(name)
     for name in placing.unknown(waiting):
         placing.learn(name, Wanted())
     own = next(node for node in nodes if node.id == me)
-    placing.ask(asked)
     return placing.place(own, [node for node in nodes if node is not own], now=1.0, homes={})
 
 
-def test_workers_divide_the_sessions_that_wait_without_a_word() -> None:
-    nodes = [Node(id=name, capacity=4, load=load) for name, load in (("a", 0), ("b", 0), ("c", 2), ("full", 4))]
+class Looking:
+    """Workers that look at the same waiting sessions in turn, and see what the others have claimed."""
+
+    def __init__(self, loads: Mapping[str, int], waiting: Sequence[str], *, capacity: int = 4) -> None:
+        self.nodes = {name: Node(id=name, capacity=capacity, load=load) for name, load in loads.items()}
+        self.waiting = list(waiting)
+        self.claims: dict[str, list[str]] = {name: [] for name in loads}
+        self.learned = 0
+        self.woken: list[str] = []
+        self._placings = {name: Placing() for name in loads}
+
+    def look(self, name: str) -> Placed:
+        """Let a worker look at all that wait, again and again as long as it wants to."""
+        placing = self._placings[name]
+        while True:
+            placing.ask_about_all()
+            for session in placing.unknown(self.waiting):
+                placing.learn(session, Wanted())
+                self.learned += 1
+            own, others = self.nodes[name], [node for node in self.nodes.values() if node.id != name]
+            placing.pass_over([own, *others])
+            found = placing.place(own, others, now=1.0, homes={})
+            self.woken += [session for about in found.wakes.values() for session in about]
+            for session, _ in found.claims:
+                self.claims[name].append(session)
+                self.waiting.remove(session)
+            self.nodes[name] = msgspec.structs.replace(own, load=own.load + len(found.claims))
+            if not found.looks_further:
+                return found
+
+
+def test_workers_take_the_sessions_that_wait_each_once_and_the_least_loaded_ones_first() -> None:
     waiting = [f"s{number}" for number in range(9)]
-    claims = {node.id: [name for name, _ in placed(nodes, node.id, waiting).claims] for node in nodes}
-    assert sorted(name for names in claims.values() for name in names) == waiting
-    assert [len(claims[node.id]) for node in nodes] == [4, 4, 1, 0]
+    looking = Looking({"a": 0, "b": 0, "c": 2, "full": 4}, waiting)
+    for name in ("a", "b", "c", "full") * 3:
+        looking.look(name)
+    claims = looking.claims
+    assert sorted(name for names in claims.values() for name in names) == sorted(waiting)
+    assert (len(claims["a"]) + len(claims["b"]), len(claims["c"]), len(claims["full"])) in {(8, 1, 0), (7, 2, 0)}
+
+
+@pytest.mark.parametrize(("workers", "read"), [(32, 4), (31, 64)])
+def test_a_worker_of_a_large_fleet_reads_few_of_the_sessions_that_are_for_others(workers: int, read: int) -> None:
+    """A burst: each of many workers would read all that wait, with each of its heartbeats."""
+    idle = {f"w{number}": 0 for number in range(workers - 1)}
+    looking = Looking({"busy": 30, **idle}, [f"s{number}" for number in range(64)], capacity=100)
+    found = looking.look("busy")
+    assert (looking.learned, found.claims) == (read, [])
+    assert len(looking.woken) == (2 if read == 4 else 64)
+    looking.look("busy")
+    assert looking.learned == min(2 * read, 64)
+
+
+def test_the_only_worker_takes_all_that_it_has_room_for_at_once() -> None:
+    looking = Looking({"a": 0}, [f"s{number}" for number in range(64)], capacity=50)
+    looking.look("a")
+    assert (len(looking.claims["a"]), looking.waiting) == (50, [f"s{number}" for number in range(50, 64)])
+
+
+def test_a_worker_reads_more_and_more_while_it_finds_only_what_no_worker_can_take() -> None:
+    placing, waiting, reads = Placing(), [f"s{number:03}" for number in range(300)], []
+    nodes = [Node(id=f"w{number}") for number in range(40)]
+    for strange in (True, True, True, True, True, True, False, False):
+        placing.ask_about_all()
+        new = placing.unknown(waiting)
+        reads.append(len(new))
+        for name in new:
+            placing.learn(name, None if strange else Wanted())
+        placing.pass_over(nodes)
+        placing.place(nodes[0], nodes[1:], now=1.0, homes={})
+    assert reads == [4, 8, 16, 32, 64, 64, 64, 4]
+    assert placing.out_of_reach == 188
+
+
+def test_a_worker_that_is_woken_reads_what_it_was_woken_about_and_nothing_else() -> None:
+    placing, waiting = Placing(), [f"s{number}" for number in range(30)]
+    for name in ("s7", "s29", "gone"):
+        placing.ask(name)
+    assert placing.unknown(waiting) == ["s7", "s29"]
+
+
+@pytest.mark.parametrize("homes", [{}, {"w": "w3"}])
+def test_sessions_that_begin_together_are_for_several_of_the_least_loaded_workers(homes: dict[str, str]) -> None:
+    nodes = [Node(id=f"w{number}", capacity=9) for number in range(8)] + [Node(id="busy", capacity=9, load=1)]
+    wanted = Wanted(workspace="w")
+    best = Counter(rank_nodes(nodes, wanted, now=1, session=f"s{number}", home=homes.get("w"))[0].id for number in range(400))
+    if homes:
+        assert best == {"w3": 400}
+    else:
+        assert set(best) == {f"w{number}" for number in range(8)}
+        assert max(best.values()) < 80  # of 50
+    assert rank_nodes(nodes, wanted, now=1, session="s1") == rank_nodes(reversed(nodes), wanted, now=1, session="s1")
 
 
 def test_more_sessions_than_room_wait() -> None:
@@ -617,9 +707,9 @@ def test_more_sessions_than_room_wait() -> None:
 def test_a_worker_is_woken_once_about_all_that_is_for_it() -> None:
     nodes = [Node(id="a", capacity=9, load=6), Node(id="b", capacity=9), Node(id="c", capacity=9, load=3)]
     placing, waiting = Placing(), [f"s{number}" for number in range(5)]
-    first = placed(nodes, "a", waiting, placing=placing)
+    first = placed(nodes, "a", waiting, asked=waiting, placing=placing)
     assert (first.claims, first.wakes) == ([], {"b": ["s0", "s1", "s2", "s3"], "c": ["s4"]})
-    assert placed(nodes, "a", waiting, placing=placing).wakes == {}
+    assert placed(nodes, "a", waiting, asked=waiting, placing=placing).wakes == {}
 
 
 def test_a_worker_passes_on_only_what_it_was_asked_about() -> None:
@@ -656,7 +746,7 @@ def claims_of_one_by_one(nodes: list[Node], me: str, wants: Mapping[str, Wanted]
     """What the worker `me` claims at once, with all workers ranked anew for each session."""
     there, claims = {node.id: node for node in nodes}, []
     for name, wanted in wants.items():
-        if ranked := rank_nodes(there.values(), wanted, now=1.0, home=homes.get(wanted.workspace)):
+        if ranked := rank_nodes(there.values(), wanted, now=1.0, session=name, home=homes.get(wanted.workspace)):
             taker = ranked[0]
             there[taker.id] = msgspec.structs.replace(taker, load=taker.load + 1)
             claims += [name] if taker.id == me else []

@@ -197,10 +197,20 @@ async def test_a_worker_of_a_cluster_looks_only_at_the_parts_of_what_it_is_woken
         for name in names.values():
             await connection.command("zadd", connection.keys.part_of(name).queue, {name: 0})
         one = next(iter(names.values()))
-        looked = await Tables(connection).look(about=[one], count=9)
+        looked = await Tables(connection).look(about=[one], everywhere=False, count=9)
         assert (looked.names, looked.parts) == ([one], (connection.keys.part_of(one),))
         looked = await Tables(connection).look(count=9)
         assert (sorted(looked.names), len(looked.parts)) == (sorted(names.values()), 4)
+
+
+async def test_what_a_worker_is_woken_about_is_found_behind_all_that_wait_and_only_when_it_waits(broker: BrokerServer) -> None:
+    async with connected(broker) as connection:
+        tables, sessions = Tables(connection), connection.keys.sessions
+        await connection.command("zadd", sessions, {**{f"a{number}": 0 for number in range(5)}, "held": 9e9, "last": 1})
+        looked = await tables.look(about=["last", "held", "gone"], everywhere=False, count=2)
+        assert looked.names == ["last", "a0", "a1"]
+        looked = await tables.look(about=["last"], count=2, hold=["a0", "a1"], seconds=60)
+        assert looked.names == ["last", "a2", "a3"]
 
 
 def test_a_worker_looks_first_for_what_it_could_run_itself_and_never_for_all_that_clients_think_of() -> None:
