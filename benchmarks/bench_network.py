@@ -56,7 +56,7 @@ def main() -> int:
         return 0
     backends = backends_of(options)
     if options.check:
-        broken = [sentence for backend in backends for sentence in check(partial(measure, options, backend), TARGETS, backend=backend)]
+        broken = check({backend: partial(measure, options, backend) for backend in backends}, TARGETS)
         print("\n".join(broken), file=sys.stderr)
         return 1 if broken else 0
     found = {backend: measure(options, backend, options.only) for backend in backends}

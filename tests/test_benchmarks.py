@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import subprocess
@@ -117,6 +118,32 @@ def test_a_check_measures_again_what_is_under_its_floor_and_nothing_else_while_t
     found = tries(["reading", "waking"])  # what has never been measured is, however late it is
     assert asked == [("reading", ["large", "small"]), ("reading", ["large"]), ("waking", ["all"])]
     assert found["reading"]["small"] == {"median": 2.0}
+
+
+def test_a_check_measures_all_event_loops_before_it_measures_anything_again(speed: Callable[[str], Any]) -> None:
+    """So what slows the machine for a minute does not decide. The best of three figures counts."""
+    targets = [speed("targets").Target("steady", ("reading",), 1.0), speed("targets").Target("noisy", ("waking",), 1.0)]
+    order: list[tuple[str, list[str]]] = []
+    figures = {"asyncio": [0.5, 0.9], "trio": [0.2, 0.3, 0.4]}
+
+    def measure_on(loop: str, names: set[str]) -> dict[str, Any]:
+        order.append((loop, sorted(names)))
+        return {"reading": {"median": 1.0}, "waking": {"median": figures[loop].pop(0)}}
+
+    broken = speed("report").check({loop: functools.partial(measure_on, loop) for loop in list(figures)}, targets)
+    both, noisy = ["reading", "waking"], ["waking"]
+    assert order == [("asyncio", both), ("trio", both), ("asyncio", noisy), ("trio", noisy), ("trio", noisy)]
+    assert broken == ["trio: noisy: 0.40"]
+
+
+@pytest.mark.parametrize(("ours", "theirs", "met"), [(19.0, 20.0, True), (90.0, 400.0, True), (30.0, 60.0, False)])
+def test_many_sessions_are_quick_or_four_times_quicker_than_the_official_client(
+    speed: Callable[[str], Any], ours: float, theirs: float, met: bool
+) -> None:
+    (target,) = [target for target in speed("targets").TARGETS if "messages of 400 sessions" in target.what]
+    rows = {"ours": {"p99_ms": {"median": ours}}, "official": {"p99_ms": {"median": theirs}}}
+    assert (target.figure({"sessions": {"400": {"rows": rows}}}) >= 1.0) is met
+    assert target.shown({"sessions": {"400": {"rows": rows}}}) == f"{ours:.2f} ms at 99 % or {ours / theirs:.2f} of the official client's"
 
 
 def test_the_verdicts_follow_from_the_figures(tmp_path: Path, speed: Callable[[str], Any]) -> None:
