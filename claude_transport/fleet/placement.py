@@ -251,7 +251,7 @@ class Placing:
 
         Each session counts for the worker that is the best for it, so the next one sees that load. Every worker comes to the same division
         from the same table. A better worker is woken about a session once. When all workers did that for each session that they see, they
-        would wake each other for ever in a burst: so a worker passes on what `ask()` was told since the last look, and not all others.
+        would wake each other for ever in a burst. So a worker passes on what `ask()` was told since the last look, and few others.
 
         Args:
             own: this worker, as it is now.
