@@ -242,8 +242,6 @@ class Placing:
             name for name, wanted in self._wanted.items() if not any(set(wanted.labels) <= set(node.labels) for node in nodes)
         } | self._strange
         self.out_of_reach = min(len(beyond), _MOST_OUT_OF_REACH)
-        if self._wanted:
-            self._has_few_workers = len(nodes) < _FEW_WORKERS
         self._most_read = min(2 * self._most_read, _MANY_READ) if self._read and beyond.issuperset(self._read) else _FEW_READ
 
     def place(self, own: Node, others: Iterable[Node], *, now: float, homes: Mapping[str, str]) -> Placed:
@@ -263,6 +261,8 @@ class Placing:
         others_to_pass_on = 0 if not self._is_about_all else _MANY_READ if self._has_few_workers else _PASSED_ON
         self._is_about_all = False
         nodes = {node.id: node for node in (*others, own)}
+        if self._wanted:  # a worker that can take none of them does not know how large the fleet is
+            self._has_few_workers = len(nodes) < _FEW_WORKERS and any(may_have(own, wanted) for wanted in self._wanted.values())
         claims: list[tuple[str, Wanted]] = []
         wakes: dict[str, list[str]] = {}
         left: set[str] = set()  # sessions that some worker can take

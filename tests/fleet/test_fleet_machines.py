@@ -657,6 +657,20 @@ def test_a_worker_of_a_large_fleet_reads_few_of_the_sessions_that_are_for_others
     assert looking.learned == min(2 * read, 64)
 
 
+def test_a_worker_that_can_take_none_of_the_sessions_reads_few_of_them() -> None:
+    """In a large fleet, few workers may have a label, and all look at the sessions that want it."""
+    placing, waiting, reads = Placing(), [f"s{number}" for number in range(64)], []
+    for _ in range(3):
+        placing.ask_about_all()
+        reads.append(new := placing.unknown(waiting))
+        for name in new:
+            placing.learn(name, Wanted(labels=("gpu",)))
+        own, other = Node(id="plain", capacity=9), Node(id="gpu", capacity=100, labels=("gpu",))
+        placing.pass_over([own, other])
+        assert not placing.place(own, [other], now=1.0, homes={}).looks_further
+    assert [len(new) for new in reads] == [4, 4, 4]
+
+
 def test_the_only_worker_takes_all_that_it_has_room_for_at_once() -> None:
     looking = Looking({"a": 0}, [f"s{number}" for number in range(64)], capacity=50)
     looking.look("a")
