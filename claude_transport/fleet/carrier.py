@@ -13,7 +13,7 @@ from claude_transport.fleet.broker import Broker, BrokerCut
 from claude_transport.fleet.ends import FleetEnd
 from claude_transport.fleet.messages import Call, Sync
 from claude_transport.fleet.shard import RECONNECTING
-from claude_transport.loops.current import Wakeup
+from claude_transport.loops.current import Wakeup, clock_here
 
 _POLL: Final = Backoff(first=0.005, factor=2.0, maximum=0.25, jitter=0)
 """Delays between questions whether the reader of a full stream has taken something."""
@@ -36,6 +36,7 @@ class Carrier:
         self.end: FleetEnd = end
         self._patience = patience
         self.on_change: Callable[[], object] = on_change
+        self._clock = clock_here()
         self._generation = broker.generation_of(session)
         self._refused_since: float | None = None  # a comparison of the streams succeeds without a write, and ends no refusal
         self._refusals = 0
@@ -71,7 +72,7 @@ class Carrier:
             self.end.unanswered(call)
             await self._resync()
             return False
-        asked_at = anyio.current_time()
+        asked_at = self._clock()
         try:
             reply = await self._broker.call(self._session, call)
         except BaseException as exc:
@@ -83,18 +84,18 @@ class Carrier:
             return False
         if not isinstance(call, Sync):
             self._refused_since, self._refusals = None, 0
-        self.end.answered(call, reply, asked_at=asked_at, now=anyio.current_time())
+        self.end.answered(call, reply, asked_at=asked_at, now=self._clock())
         self.on_change()
         return True
 
     def _note_refusal(self, cut: BrokerCut) -> None:
         if cut.refused:
-            self._refused_since = anyio.current_time() if self._refused_since is None else self._refused_since
+            self._refused_since = self._clock() if self._refused_since is None else self._refused_since
             self._refusals += 1
 
     async def _resync(self, *, cut: bool = False) -> None:
         """Compare both streams once the broker is reached again."""
-        give_up = anyio.current_time() + self._patience
+        give_up = self._clock() + self._patience
         async with self._syncing:
             retry = max(self._refusals - 1, 0)
             while cut or not self.is_current:
@@ -102,18 +103,18 @@ class Carrier:
                     await anyio.sleep(RECONNECTING.delay(retry))
                     retry += 1
                 refused_until = give_up if self._refused_since is None else self._refused_since + self._patience
-                left = min(give_up, refused_until) - anyio.current_time()
+                left = min(give_up, refused_until) - self._clock()
                 await self._broker.reached(self._session, patience=max(left, 0))
                 if left <= 0:
                     raise ConnectionLost(f"{self._broker.address} took no call for {self._patience:g} s", code="fleet.broker_lost")
-                generation, call, asked_at = self._broker.generation_of(self._session), self.end.sync_call(), anyio.current_time()
+                generation, call, asked_at = self._broker.generation_of(self._session), self.end.sync_call(), self._clock()
                 try:
                     reply = await self._broker.call(self._session, call)
                 except BrokerCut as exc:
                     self._note_refusal(exc)
                     cut = True
                     continue
-                self.end.answered(call, reply, asked_at=asked_at, now=anyio.current_time())
+                self.end.answered(call, reply, asked_at=asked_at, now=self._clock())
                 self._generation, cut = generation, False
         self.on_change()
         self._output.fire()

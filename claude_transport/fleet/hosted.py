@@ -34,14 +34,14 @@ from claude_transport.fleet.scripts import RELEASE
 from claude_transport.fleet.tables import Tables
 from claude_transport.fleet.takeover import find_setup, without_setup_answers
 from claude_transport.loggers import logger_for
-from claude_transport.loops.current import Wakeup
+from claude_transport.loops.current import Wakeup, clock_here
 from claude_transport.protocol.framing import LineBlock
 from claude_transport.redis.client import first_of
 from claude_transport.serving.door import Allowance, GatewayLimits
 from claude_transport.serving.hosted import HostedProcess, close_quietly, torn_tail, wait_for_turns
 from claude_transport.serving.turned_away import TurnedAway
 from claude_transport.text.printable import printable
-from claude_transport.transport import Storage, Transport
+from claude_transport.transport import SessionTerms, Transport
 from claude_transport.wrappers.redactor import redactor_for
 
 logger: logging.Logger = logger_for(__name__)
@@ -91,7 +91,7 @@ class HostedSession(HostedProcess):
         fields: changes the client's requests so that the worker's options hold.
         allowance: what the owner of the session has used of the limits.
         limits: the limits of the worker.
-        storage: what the transport says about its session store; None when it has none.
+        terms: what the transport has said of itself.
     """
 
     def __init__(
@@ -105,14 +105,16 @@ class HostedSession(HostedProcess):
         fields: HeldOptions,
         allowance: Allowance,
         limits: GatewayLimits,
-        storage: Storage | None,
+        terms: SessionTerms,
     ) -> None:
         super().__init__(transport, limits=limits, allowance=allowance, fields=fields)
         self.id: str = session
         self.end: WorkerEnd = end
         self._broker = broker
         self._carrier = carrier
-        self._storage = storage
+        self._storage = terms.storage
+        self._at_once = terms.at_once
+        self._clock = clock_here()
         self._changed = Wakeup()
         self._stored = Wakeup()
         self._reason: SessionEnd | None = None
@@ -265,7 +267,7 @@ class HostedSession(HostedProcess):
                 if call is not None:
                     await self._carrier.carry_out(call)
                     continue
-                batch = self.end.to_feed(anyio.current_time())
+                batch = self.end.to_feed(self._clock())
                 if not batch:
                     await self._changed.wait()
                     continue
@@ -279,7 +281,7 @@ class HostedSession(HostedProcess):
 
     async def _lease_holds(self) -> None:
         """Wait until the process may get input. A renewal wakes this, and the loss of the session ends it."""
-        while not self.end.lease.holds(anyio.current_time()):
+        while not self.end.lease.holds(self._clock()):
             await self._changed.wait()
 
     async def _feed_one(self, arrival: StreamArrival) -> None:
@@ -296,6 +298,8 @@ class HostedSession(HostedProcess):
 
     async def _write(self, data: bytes) -> None:
         """Write to the process, as long as the lease goes on. Raises `ConnectionLost` when it ends and the process has not taken all."""
+        if self._at_once is not None and data.find(b"\n") == len(data) - 1 and self._at_once.write(data):
+            return
         with anyio.CancelScope(deadline=self.end.lease.write_until) as self._writing:
             await self.transport.write(data)
         if self._writing.cancelled_caught:

@@ -28,32 +28,42 @@ PUSHED_BYTES: Final = 8 * 2**10
 _WORKER_PARTS: Final = 4
 """In how many of the parts of a cluster workers are. Programs with another number would not find each other."""
 
-_OPEN: Final = """
+_NUMBERS: Final = """
 local function num(text) return tonumber(string.match(text or '', '^%d+')) or 0 end
 local function text(number) return string.format('%.0f', number) end
+"""
+
+_FIELDS: Final = (
+    _NUMBERS
+    + """
+-- what is to be written, in one call: each call of a script costs as much as ten of its lines
+local fields = {}
+local function set(field, value) fields[#fields + 1] = field fields[#fields + 1] = value end
+local function write() if #fields > 0 then redis.call('HSET', KEYS[1], unpack(fields)) end end
 -- counts only grow: a call that was cut may be carried out after a later one
-local function raise(field, value)
-    if num(value) > num(redis.call('HGET', KEYS[1], field)) then redis.call('HSET', KEYS[1], field, value) end
-end
-local function tell_fed(token, number)
-    if number == '' then return end
-    local told = redis.call('HGET', KEYS[1], 'wf')
-    if num(number) > num(told) or string.match(told or '', '@(.*)$') ~= token then
-        redis.call('HSET', KEYS[1], 'wf', number .. '@' .. token)
-    end
+local function raise(field, value, before) if num(value) > num(before) then set(field, value) end end
+local function by_of(told) return string.match(told or '', '@(.*)$') end
+-- returns what the worker has told now of what its process has received
+local function tell_fed(token, number, told)
+    if number == '' or (num(number) <= num(told) and by_of(told) == token) then return told end
+    set('wf', number .. '@' .. token)
+    return number .. '@' .. token
 end
 -- how far the other end has used what it has taken
-local function used(side, taken)
-    if side == 'w' then return tonumber(taken) end
-    local m = redis.call('HMGET', KEYS[1], 'wf', 'we')
-    return string.match(m[1] or '', '@(.*)$') == m[2] and num(m[1]) or tonumber(taken)
+local function used(side, taken, told, worker)
+    return side == 'c' and by_of(told) == worker and num(told) or tonumber(taken)
 end
+"""
+)
+
+_NOW: Final = """
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 """
 
 CREATE: Final = (
-    _OPEN
+    _NUMBERS
+    + _NOW
     + """
 -- KEYS: hash. ARGV: token, milliseconds of the client's lease, milliseconds until an unclaimed session is forgotten, (field, value)*
 local there = redis.call('HGET', KEYS[1], 'ce')
@@ -69,7 +79,8 @@ return {'OK'}
 )
 
 ATTACH: Final = (
-    _OPEN
+    _NUMBERS
+    + _NOW
     + """
 -- KEYS: hash. ARGV: nonce, milliseconds of the lease, what was shown to come back, bytes of the window, and 1 when the client before
 -- may still say what it has read: until the same client comes again without it
@@ -88,7 +99,8 @@ return {'OK', token, m[3], m[4], m[5], m[6], m[7], m[8], m[9], tonumber(m[10] or
 )
 
 CLAIM: Final = (
-    _OPEN
+    _NUMBERS
+    + _NOW
     + """
 -- KEYS: hash, in, out. ARGV: nonce, node, milliseconds of the lease
 local m = redis.call('HMGET', KEYS[1], 'we', 's', 'wu', 'wn', 'wo')
@@ -105,13 +117,13 @@ return {'OK', redis.call('HGETALL', KEYS[1])}
 )
 
 APPEND: Final = (
-    _OPEN
+    _FIELDS
     + """
 -- KEYS: hash, stream. ARGV: side, token, number of the first, turns that are over or '', turns that are stored or '',
 -- what the process has received or '', (kind, data)*. Tells the reader, who listens to a channel with the name of the stream
 local last_of, taken_of = 'ci', 'wi'
 if ARGV[1] == 'w' then last_of, taken_of = 'wo', 'co' end
-local m = redis.call('HMGET', KEYS[1], ARGV[1] .. 'e', last_of, taken_of)
+local m = redis.call('HMGET', KEYS[1], ARGV[1] .. 'e', last_of, taken_of, 'td', 'ts', 'wf', 'we')
 if not m[1] then return {'GONE'} end
 if m[1] ~= ARGV[2] then return {'FENCED', m[1]} end
 local last, number = tonumber(m[2]), tonumber(ARGV[3])
@@ -125,8 +137,12 @@ for at = 7, #ARGV, 2 do
     number = number + 1
     size = size + #ARGV[at + 1]
 end
+if last > before then set(last_of, text(last)) end
+if ARGV[4] ~= '' then raise('td', ARGV[4], m[4]) end
+if ARGV[5] ~= '' then raise('ts', ARGV[5], m[5]) end
+local told = tell_fed(m[1], ARGV[6], m[6])
+write()
 if last > before then
-    redis.call('HSET', KEYS[1], last_of, text(last))
     if size <= @PUSHED@ then
         for at = 7, #ARGV, 2 do
             head = head .. ' ' .. ARGV[at] .. ':' .. #ARGV[at + 1]
@@ -135,10 +151,7 @@ if last > before then
     end
     redis.call('PUBLISH', KEYS[2], head .. '\\n' .. table.concat(body))
 end
-if ARGV[4] ~= '' then raise('td', ARGV[4]) end
-if ARGV[5] ~= '' then raise('ts', ARGV[5]) end
-tell_fed(m[1], ARGV[6])
-return {'OK', last, tonumber(m[3]), used(ARGV[1], m[3])}
+return {'OK', last, tonumber(m[3]), used(ARGV[1], m[3], told, m[7])}
 """
 ).replace("@PUSHED@", str(PUSHED_BYTES))
 
@@ -146,18 +159,23 @@ APPEND_TO_SHARD: Final = APPEND.replace("'PUBLISH'", "'SPUBLISH'")
 """The same for a cluster, where a message goes only to the node that has the stream."""
 
 TAKE: Final = (
-    _OPEN
+    _FIELDS
     + """
 -- KEYS: hash, the stream that is read. ARGV: side, token, number, turns that have begun or '', what the process has received or ''
 local taken_of, last_of = 'co', 'wo'
 if ARGV[1] == 'w' then taken_of, last_of = 'wi', 'ci' end
-local m = redis.call('HMGET', KEYS[1], ARGV[1] .. 'e', taken_of, 'kp', last_of, 'cw', 'cp')
+local m = redis.call('HMGET', KEYS[1], ARGV[1] .. 'e', taken_of, 'kp', last_of, 'cw', 'cp', 'tt', 'wf')
 if not m[1] then return {'GONE'} end
 -- a client that was just replaced may still say what it has read
 if m[1] ~= ARGV[2] and (ARGV[1] ~= 'c' or m[6] ~= ARGV[2]) then return {'FENCED', m[1]} end
 local upto = tonumber(ARGV[3])
+if upto > tonumber(m[2]) then set(taken_of, ARGV[3]) end
+if m[1] == ARGV[2] then
+    if ARGV[4] ~= '' then raise('tt', ARGV[4], m[7]) end
+    tell_fed(m[1], ARGV[5], m[8])
+end
+write()
 if upto > tonumber(m[2]) then
-    redis.call('HSET', KEYS[1], taken_of, ARGV[3])
     local oldest = upto + 1
     if ARGV[1] == 'c' then oldest = oldest - tonumber(m[3] or '0') end
     if oldest > tonumber(m[4]) then
@@ -167,18 +185,21 @@ if upto > tonumber(m[2]) then
     end
 end
 if m[1] ~= ARGV[2] then return {'FENCED', m[1]} end
-if ARGV[4] ~= '' then raise('tt', ARGV[4]) end
-tell_fed(m[1], ARGV[5])
 return {'OK', num(m[5])}
 """
 )
 
 SYNC: Final = (
-    _OPEN
+    _FIELDS
     + """
 -- KEYS: hash. ARGV: side, token, cursor, token of the other end as it was seen, number that was taken, turns that
 -- have begun, that are over, and that are stored, what the process has received or '',
 -- turns of which the prompt was read, and the last number that this end has said
+local function lift(field, value) -- several may be of one field
+    raise(field, value, redis.call('HGET', KEYS[1], field))
+    write()
+    fields = {}
+end
 local other, last_of, taken_of, own_last, own_taken = 'w', 'wo', 'co', 'ci', 'wi'
 if ARGV[1] == 'w' then other, last_of, taken_of, own_last, own_taken = 'c', 'ci', 'wi', 'wo', 'co' end
 local m = redis.call('HMGET', KEYS[1], ARGV[1] .. 'e', other .. 'e', other .. 'b', last_of, taken_of, own_last, own_taken)
@@ -203,27 +224,32 @@ if lifts and cursor > tonumber(m[4]) then
     if token ~= seen then base = cursor redis.call('HSET', KEYS[1], other .. 'b', ARGV[3]) end
     if cursor > tonumber(m[5]) then
         redis.call('HSET', KEYS[1], taken_of, ARGV[3])
-        if ARGV[1] == 'w' then raise('tt', ARGV[10]) end
+        if ARGV[1] == 'w' then lift('tt', ARGV[10]) end
     end
 end
 -- the broker may have lost that this end has taken them. An end that has read nothing has taken what was there when it was
 -- admitted. Of a writer that this end has not read yet, only the entries before it are the same
-if seen == m[2] or seen == '' then raise(taken_of, ARGV[5]) else raise(taken_of, text(math.min(num(ARGV[5]), base))) end
-if lifts then tell_fed(m[1], ARGV[9]) end
+if seen == m[2] or seen == '' then lift(taken_of, ARGV[5]) else lift(taken_of, text(math.min(num(ARGV[5]), base))) end
 if ARGV[1] == 'w' then
-    raise('tt', ARGV[6])
+    lift('tt', ARGV[6])
     -- a turn of which the result is lost is not over: a worker that comes next has to tell it as uncertain
     if tonumber(m[6]) >= num(ARGV[11]) then
-        raise('td', ARGV[7])
-        raise('ts', ARGV[8])
+        lift('td', ARGV[7])
+        lift('ts', ARGV[8])
     end
 end
-return {'OK', token, base, tonumber(m[6]), tonumber(m[7]), used(ARGV[1], m[7])}
+local told = redis.call('HGET', KEYS[1], 'wf')
+if lifts then
+    told = tell_fed(m[1], ARGV[9], told)
+    write()
+end
+return {'OK', token, base, tonumber(m[6]), tonumber(m[7]), used(ARGV[1], m[7], told, redis.call('HGET', KEYS[1], 'we'))}
 """
 )
 
 RENEW: Final = (
-    _OPEN
+    _NUMBERS
+    + _NOW
     + """
 -- KEYS: hash, the stream that is read. ARGV: side, token, milliseconds, number of the last entry that was read
 local other = 'w'
@@ -238,9 +264,7 @@ return {'OK', tonumber(m[2] or '0') - now, tonumber(m[3] or '0'), found and 1 or
 """
 )
 
-RELEASE: Final = (
-    _OPEN
-    + """
+RELEASE: Final = """
 -- KEYS: hash, in, out, setup. ARGV: token, state, milliseconds until an ended session is forgotten. Its setup is forgotten at once.
 local token = redis.call('HGET', KEYS[1], 'we')
 if not token then return {'GONE'} end
@@ -252,11 +276,8 @@ if ARGV[2] == 'ended' then
 end
 return {'OK'}
 """
-)
 
-DISCARD: Final = (
-    _OPEN
-    + """
+DISCARD: Final = """
 -- KEYS: hash, in, out. ARGV: token of the client. Forgets a session that no worker has taken.
 local m = redis.call('HMGET', KEYS[1], 'ce', 's')
 if not m[1] then return {'GONE'} end
@@ -265,7 +286,6 @@ if m[2] ~= 'new' then return {'LIVE'} end
 for index = 1, 3 do redis.call('DEL', KEYS[index]) end -- one by one: a user may have each right on one key
 return {'OK'}
 """
-)
 
 LOOK: Final = """
 -- KEYS: queue, sessions. ARGV: how many names are moved at most, how many that wait are returned at most, seconds, a number,

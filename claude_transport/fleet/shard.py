@@ -14,6 +14,7 @@ from claude_transport.loggers import logger_for
 from claude_transport.loops.current import Wakeup
 from claude_transport.redis.address import RedisAddress
 from claude_transport.redis.client import COMMAND_TIMEOUT, RespConnection, RespCut, first_of
+from claude_transport.streams.sockets import dial
 from claude_transport.text.printable import printable
 
 logger: logging.Logger = logger_for(__name__)
@@ -108,7 +109,7 @@ class Shard:
     async def _connected(self, lost: Callable[[RespConnection], object]) -> AsyncIterator[RespConnection]:
         """Make a connection, and carry it. Calls `lost` with it when it is lost."""
         with anyio.fail_after(COMMAND_TIMEOUT):
-            link = await RespConnection.open(self.address, heard=self._pushed, timeout=COMMAND_TIMEOUT)
+            link = await RespConnection.open(self.address, heard=self._pushed, timeout=COMMAND_TIMEOUT, dial=dial)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._carry, link, lost)  # which closes it at its end
             with anyio.fail_after(COMMAND_TIMEOUT):

@@ -55,8 +55,9 @@ from claude_transport.fleet.scripts import ATTACH, CREATE, DISCARD
 from claude_transport.fleet.takeover import OpenRequests
 from claude_transport.link.carrier import LinkInbox
 from claude_transport.loggers import logger_for
+from claude_transport.loops.alarm import Alarm
 from claude_transport.loops.background import LoopTask
-from claude_transport.loops.current import Wakeup
+from claude_transport.loops.current import Wakeup, clock_here
 from claude_transport.streams.address import StreamAttribute
 from claude_transport.text.printable import printable
 
@@ -77,8 +78,12 @@ _UNCLAIMED_SECONDS: Final = 24 * 3600
 _MEND_PAUSE: Final = 0.5
 """Seconds between two attempts to begin a session in a queue that a worker has to mend."""
 
-_TAKE_DELAY: Final = 0.01
-"""Seconds that telling the broker what was read is delayed."""
+_TELLING_SECONDS: Final = 0.05
+"""The broker is told in steps of so many seconds what was read. All sessions of a program tell it at the same moments, so their calls go
+out together."""
+
+_HANDOVER_PAUSE: Final = 0.01
+"""Seconds between two questions of a new client whether the one before has told what it has read."""
 
 HANDOVER_SECONDS: Final = 0.3
 """Seconds for which a new client waits for the one before to tell what it has read, while there are lines that it may have read."""
@@ -241,7 +246,7 @@ class FleetConnectable(ByteStreamConnectable):
         while text_of(answer[0]) == "OK" and (place := Attached.of(answer)).others_lease and place.read < place.worker_last:
             if anyio.current_time() > until:
                 break
-            await anyio.sleep(_TAKE_DELAY)
+            await anyio.sleep(_HANDOVER_PAUSE)
             answer = await broker.script(ATTACH, keys, [*args, 1])
         return await broker.script(ATTACH, keys, args)
 
@@ -339,9 +344,14 @@ class FleetStream(ByteStream):
         self._started_at = dt.datetime.now(dt.UTC)
         self._readable = Wakeup()
         self._changed = Wakeup()
+        self._clock = clock_here()
+        self._telling = Alarm(self._tell_now)
+        self._taken_at_alarm = 0  # what the inbox had given when the alarm was set
+        self._should_tell = False
+        self._tell_woken = Wakeup()
         self._sending = anyio.ResourceGuard("writing to")
         self._receiving = anyio.ResourceGuard("reading from")
-        self._carrier = Carrier(broker, session, end, patience=patience, on_change=self._changed.fire)
+        self._carrier = Carrier(broker, session, end, patience=patience, on_change=self._answered)
         self._feed = StreamFeed(
             broker,
             broker.keys.outgoing(session),
@@ -387,10 +397,34 @@ class FleetStream(ByteStream):
         while done < len(self._numbers) and self._numbers[done][0] <= self._inbox.taken:
             done += 1
         if done:
-            self._end.consumed(self._numbers[done - 1][1])
+            self._consumed(self._numbers[done - 1][1])
             del self._numbers[:done]
             self._changed.fire()
             self._feed.wake()
+
+    def _consumed(self, number: int) -> None:
+        """Note that the program has everything up to this entry, and tell the broker soon: now after a quarter of the window."""
+        self._end.consumed(number)
+        self._tell_soon()
+
+    def _answered(self) -> None:
+        """The broker has answered. It may not know what it was told before: it can have lost that."""
+        self._changed.fire()
+        if self._end.owes_take:
+            self._tell_soon()
+
+    def _tell_soon(self) -> None:
+        if not self._telling.is_set:
+            self._taken_at_alarm = self._inbox.taken
+            with contextlib.suppress(RuntimeError):  # the event loop is ending, and this session with it
+                self._telling.set((round(self._clock() / _TELLING_SECONDS) + 1) * _TELLING_SECONDS)
+        elif self._inbox.taken - self._taken_at_alarm >= self._window // 4:
+            self._telling.cancel()
+            self._tell_now()
+
+    def _tell_now(self) -> None:
+        self._should_tell = True
+        self._tell_woken.fire()
 
     async def send(self, item: bytes) -> None:
         """Queue all of `item`. Waits while the window is full: the process, or the broker, does not take it."""
@@ -509,9 +543,12 @@ class FleetStream(ByteStream):
                     self._inbox.clear()  # the client that has taken this one's place gets these lines
             tasks.cancel_scope.cancel()
 
-        async with anyio.create_task_group() as tasks:
-            for work in (self._carrier.append_all, self._read, self._tell, self._renew):
-                tasks.start_soon(part, work)
+        try:
+            async with anyio.create_task_group() as tasks:
+                for work in (self._carrier.append_all, self._read, self._tell, self._renew):
+                    tasks.start_soon(part, work)
+        finally:
+            self._telling.cancel()
         if failure:
             if failure[0].code == "fleet.fenced":
                 await self._tell_last()
@@ -551,13 +588,13 @@ class FleetStream(ByteStream):
                 self._session_end = end = decode_struct(arrival.data, SessionEnd)
                 self._finish(self._how_it_ended(end))
         if not self._numbers:
-            self._end.consumed(arrival.number)
+            self._consumed(arrival.number)
         else:
             self._numbers[-1] = (self._numbers[-1][0], arrival.number)
 
     def _put_in(self, data: bytes, number: int) -> None:
         if self._closing:
-            self._end.consumed(number)
+            self._consumed(number)
             return
         self._inbox.put(data)
         self._put += len(data)
@@ -578,16 +615,13 @@ class FleetStream(ByteStream):
         return anyio.EndOfStream()
 
     async def _tell(self) -> None:
-        """Tell the broker what was read, soon, and at once after a quarter of the window."""
+        """Tell the broker what was read, whenever it is time. A client that comes back may know more than the broker at once."""
+        if self._end.owes_take:
+            self._tell_soon()
         while True:
-            call = self._end.take_call()
-            if call is None:
-                await self._changed.wait()
-                continue
-            with anyio.move_on_after(_TAKE_DELAY):
-                behind = self._inbox.taken
-                while self._inbox.taken - behind < self._window // 4:
-                    await self._changed.wait()
+            while not self._should_tell:
+                await self._tell_woken.wait()
+            self._should_tell = False
             call = self._end.take_call()
             if call is not None:
                 await self._carrier.carry_out(call)

@@ -608,7 +608,7 @@ class FleetWorker:
             fields=find_agent(self._options).hold(self._options, terms),
             allowance=self._door.allowance(self._owner_of(session, fields)),
             limits=self._limits,
-            storage=terms.storage,
+            terms=terms,
         )
         return hosted, conversation
 

@@ -121,9 +121,11 @@ class Wakeup:
 
     __slots__ = ("_make_future", "_trio", "waiting")
 
-    def __init__(self) -> None:
-        self._make_future: Callable[[], Any] | None = None  # on asyncio, after the first wait
-        self._trio: Any = None  # on trio, after the first wait
+    def __init__(self, *, beside: Wakeup | None = None) -> None:
+        """`beside` is one of the same event loop. When it was waited for already, this one has not to look for the loop."""
+        # on asyncio, after the first wait
+        self._make_future: Callable[[], Any] | None = None if beside is None else beside._make_future
+        self._trio: Any = None if beside is None else beside._trio  # on trio, after the first wait
         self.waiting: list[Any] = []  # one entry for each waiter: two tasks on one future would be cancelled together
         """The waits. It is empty while no task waits; not to be changed."""
 

@@ -7,20 +7,25 @@ Session stores use coredis, and make errors of this library of what goes wrong t
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.util
+import os
 import socket
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final, Self
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import ByteStream, SocketAttribute
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from claude_transport.errors import ConfigurationError
 from claude_transport.loops.current import Wakeup, clock_here
+from claude_transport.loops.descriptors import FileWatch
 from claude_transport.redis.address import RedisAddress
 from claude_transport.redis.resp import RespError, RespParser, RespPush, encode_command
 
@@ -33,6 +38,9 @@ STORE_TIMEOUT: Final = 30.0
 
 _CHUNK: Final = 2**18
 """The most bytes that a connection reads at once."""
+
+_FIRST_CHUNK: Final = 2**14
+"""Bytes that a socket is asked for while the server does not say more at once: memory for `_CHUNK` costs more than a small answer."""
 
 _ANSWERED_BY_PUSH: Final = frozenset({b"subscribe", b"unsubscribe", b"ssubscribe", b"sunsubscribe"})
 """Calls that the server answers as if it had not been asked."""
@@ -137,13 +145,20 @@ class PostedCall:
 
     __slots__ = ("answer", "asked_at", "is_done", "then", "topic", "woken")
 
-    def __init__(self, asked_at: float, topic: tuple[bytes, bytes] | None, then: Callable[[PostedCall], object] | None = None) -> None:
+    def __init__(
+        self,
+        asked_at: float,
+        topic: tuple[bytes, bytes] | None,
+        then: Callable[[PostedCall], object] | None = None,
+        *,
+        beside: Wakeup | None = None,
+    ) -> None:
         self.answer: Any = None
         self.asked_at: float = asked_at
         self.is_done: bool = False
         self.then: Callable[[PostedCall], object] | None = then
         self.topic: tuple[bytes, bytes] | None = topic
-        self.woken: Wakeup = Wakeup()
+        self.woken: Wakeup = Wakeup(beside=beside)
 
     def end(self, answer: Any) -> None:
         self.answer, self.is_done = answer, True
@@ -152,17 +167,98 @@ class PostedCall:
             self.then(self)
 
 
+class _Wire(ABC):
+    """The bytes of a connection."""
+
+    @abstractmethod
+    async def send(self, data: bytes) -> None:
+        """Send all of `data`."""
+
+    @abstractmethod
+    async def read(self, hand_on: Callable[[bytes], object]) -> None:
+        """Call `hand_on` with what arrives, until the server ends the connection or `hand_on` raises. Raises why it ended."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Close the connection at once."""
+
+
+class _StreamWire(_Wire):
+    """A stream of anyio: TLS, and systems where no socket can be watched."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
+
+    async def send(self, data: bytes) -> None:
+        await self._stream.send(data)
+
+    async def read(self, hand_on: Callable[[bytes], object]) -> None:
+        while True:
+            hand_on(await self._stream.receive(_CHUNK))
+
+    async def aclose(self) -> None:
+        await anyio.aclose_forcefully(self._stream)
+
+
+class _SocketWire(_Wire):
+    """A socket. The event loop calls `hand_on` itself: to resume a task for each answer, and to register the socket for it, costs more."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        self._size = _FIRST_CHUNK
+        self._failure: BaseException | None = None
+        self._failed = Wakeup()
+
+    async def send(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            try:
+                rest = rest[self._socket.send(rest) :]
+            except BlockingIOError:
+                await anyio.wait_writable(self._socket)
+
+    async def read(self, hand_on: Callable[[bytes], object]) -> None:
+        watch = FileWatch(self._socket.fileno(), functools.partial(self._on_readable, hand_on), name="answers of a server")
+        try:
+            watch.begin()
+            while self._failure is None:
+                await self._failed.wait()
+        finally:
+            watch.end()
+        raise self._failure
+
+    def _on_readable(self, hand_on: Callable[[bytes], object]) -> None:
+        if self._failure is not None:
+            return
+        try:
+            data = self._socket.recv(self._size)
+            if not data:
+                raise anyio.EndOfStream
+            self._size = _CHUNK if len(data) == self._size else _FIRST_CHUNK
+            hand_on(data)
+        except BlockingIOError:
+            pass
+        except BaseException as exc:  # noqa: BLE001 - `read()` raises it
+            self._failure = exc
+            self._failed.fire()
+
+    async def aclose(self) -> None:
+        anyio.notify_closing(self._socket)
+        self._socket.close()
+        await anyio.lowlevel.checkpoint()
+
+
 class RespConnection:
     """A connection that `open()` has made. `run()` carries it, until it is lost or cancelled.
 
     Args:
-        stream: the bytes, from before the first word.
+        wire: the bytes, from before the first word.
         heard: called with each push that is no answer: a message of a channel, or its end. It must not wait or raise.
         timeout: seconds for an answer. A server that takes longer is given up.
     """
 
-    def __init__(self, stream: ByteStream, *, heard: Callable[[list[Any]], object], timeout: float) -> None:
-        self._stream = stream
+    def __init__(self, wire: _Wire, *, heard: Callable[[list[Any]], object], timeout: float) -> None:
+        self._wire = wire
         self._heard = heard
         self._timeout = timeout
         self._parser = RespParser()
@@ -173,19 +269,37 @@ class RespConnection:
         self._lost: Exception | None = None
 
     @classmethod
-    async def open(cls, address: RedisAddress, *, heard: Callable[[list[Any]], object], timeout: float) -> Self:
+    async def open(
+        cls,
+        address: RedisAddress,
+        *,
+        heard: Callable[[list[Any]], object],
+        timeout: float,
+        dial: Callable[[str, int], Awaitable[socket.socket]] | None = None,
+    ) -> Self:
         """Connect, with TLS when the address says so. The caller bounds it, and calls `run()` and `greet()`.
+
+        Args:
+            address: the server.
+            heard: see `RespConnection`.
+            timeout: see `RespConnection`.
+            dial: returns a connected socket that does not block. It is used for connections without TLS, but not on Windows: what arrives
+                there is then read without a task.
 
         Raises:
             OSError: the server cannot be reached, or its certificate is not accepted.
         """
-        if address.tls is None:
-            stream: ByteStream = await anyio.connect_tcp(address.host, address.port)
+        if dial is not None and address.tls is None and os.name != "nt":
+            raw = await dial(address.host, address.port)
+            wire: _Wire = _SocketWire(raw)
         else:
-            stream = await anyio.connect_tcp(address.host, address.port, ssl_context=address.tls, tls_standard_compatible=False)
-        raw: socket.socket = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 - anyio's method, not Django's
-        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return cls(stream, heard=heard, timeout=timeout)
+            options: dict[str, Any] = {} if address.tls is None else {"ssl_context": address.tls, "tls_standard_compatible": False}
+            stream: ByteStream = await anyio.connect_tcp(address.host, address.port, **options)
+            raw = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 - anyio's method, not Django's
+            wire = _StreamWire(stream)
+        with contextlib.suppress(OSError):  # the server has gone already: reading finds out
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return cls(wire, heard=heard, timeout=timeout)
 
     async def greet(self, address: RedisAddress) -> dict[bytes, Any]:
         """Log in, and choose the database. Returns what the server says of itself. Raises as `call()` does."""
@@ -244,7 +358,7 @@ class RespConnection:
 
         `then` is called with this call when the answer has come, or the connection was lost. It must not wait or raise.
         """
-        pending = PostedCall(self._clock(), topic, then)
+        pending = PostedCall(self._clock(), topic, then, beside=self._has_output)
         if self._lost is not None:
             pending.end(self._lost)
             return pending
@@ -257,7 +371,7 @@ class RespConnection:
     async def aclose(self) -> None:
         """Close the connection, also when it was never run."""
         with anyio.CancelScope(shield=True):
-            await anyio.aclose_forcefully(self._stream)
+            await self._wire.aclose()
 
     async def _write(self) -> None:
         while True:
@@ -265,17 +379,19 @@ class RespConnection:
                 await self._has_output.wait()
             data = b"".join(self._out) if len(self._out) > 1 else self._out[0]
             self._out.clear()
-            await self._stream.send(data)
+            await self._wire.send(data)
 
     async def _read(self) -> None:
-        while True:
-            for said in self._parser.feed(await self._stream.receive(_CHUNK)):
-                if isinstance(said, RespPush):
-                    self._pushed(said.items)
-                elif self._pending:
-                    self._pending.popleft().end(said)
-                else:
-                    raise RespCut("the server has answered a call that was not made")
+        await self._wire.read(self._arrived)
+
+    def _arrived(self, data: bytes) -> None:
+        for said in self._parser.feed(data):
+            if isinstance(said, RespPush):
+                self._pushed(said.items)
+            elif self._pending:
+                self._pending.popleft().end(said)
+            else:
+                raise RespCut("the server has answered a call that was not made")
 
     def _pushed(self, items: list[Any]) -> None:
         if len(items) > 1 and items[0] in _ANSWERED_BY_PUSH and self._pending and self._pending[0].topic == (items[0], items[1]):

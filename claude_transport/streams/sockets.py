@@ -103,7 +103,7 @@ class SocketConnectable(ByteStreamConnectable):
             with anyio.fail_after(self._connect_timeout):
                 if address.scheme == "unix":
                     return SocketStream(await _dial(socket.AF_UNIX, address.path), address=str(address))
-                reached = await _dial_first(await _find(address.host, address.port))
+                reached = await dial(address.host, address.port)
         except TimeoutError as exc:
             message = f"{address} did not answer within {self._connect_timeout:g} s"
             raise ConnectTimeout(message, waited=self._connect_timeout) from exc
@@ -286,6 +286,11 @@ def keep_alive(connected: socket.socket) -> None:
     for level, option, value in options:
         with contextlib.suppress(OSError):  # a system may forbid an option that it knows; the connection works without it
             connected.setsockopt(level, option, value)
+
+
+async def dial(host: str, port: int) -> socket.socket:
+    """Return a socket that is connected to a port of a host, and does not block. Raises `OSError`. The caller bounds it."""
+    return await _dial_first(await _find(host, port))
 
 
 async def _find(host: str, port: int) -> list[tuple[int, Any]]:

@@ -151,12 +151,12 @@ async def is_empty(connection: Broker) -> bool:
 
 
 async def test_sessions_that_no_worker_can_take_are_looked_past_at_once(broker: BrokerServer, told: list[Told]) -> None:
-    async with connected(broker) as connection, serving(FleetWorker(broker.url, command=ECHO)):
+    async with connected(broker) as connection:
         for number in range(150):
             await put(connection, f"0-{number:03}", score=-1, labels=("none has it",))
-        async with begun(broker):
-            pass
-        assert 150 < told[0].deepest <= 64 + 150
+        async with serving(FleetWorker(broker.url, command=ECHO)), begun(broker):
+            await until(lambda: told[0].deepest > 150)
+        assert told[0].deepest <= 64 + 150
 
 
 async def test_a_session_takes_the_place_of_one_that_has_ended_at_once(broker: BrokerServer, told: list[Told]) -> None:

@@ -59,7 +59,7 @@ async def test_the_sessions_of_one_url_share_a_connection_which_ends_with_the_la
             await converse(again, 7)
 
 
-async def test_a_round_trip_is_four_scripts_and_no_read(broker: BrokerServer) -> None:
+async def test_a_round_trip_is_three_scripts_and_one_for_many_trips_and_no_read(broker: BrokerServer) -> None:
     async with connected(broker) as connection, serving(FleetWorker(broker.url, command=ECHO)), FleetTransport(broker.url) as transport:
         await converse(transport, 0)
         before = await calls(connection)

@@ -37,7 +37,7 @@ from claude_transport.fleet.messages import (
     Taken,
 )
 from claude_transport.serving.door import Allowance, GatewayLimits
-from claude_transport.transport import Storage, Transport, TransportInfo
+from claude_transport.transport import AtOnce, SessionTerms, Storage, Transport, TransportInfo
 
 
 class SwitchedLease(Lease):
@@ -191,6 +191,7 @@ class Stand:
         limits: GatewayLimits | None = None,
         fields: ClaudeFields | None = None,
         storage: Storage | None = None,
+        at_once: AtOnce | None = None,
         process: Listening | None = None,
     ) -> None:
         broker = Broker(BrokerAddress("redis://127.0.0.1:1/0"))
@@ -211,7 +212,7 @@ class Stand:
             fields=fields or ClaudeFields({}),
             allowance=Spending(on_spend),
             limits=limits,
-            storage=storage,
+            terms=SessionTerms(storage=storage, at_once=at_once),
         )
 
     @asynccontextmanager
@@ -249,6 +250,28 @@ async def test_a_lease_that_ends_between_two_writes_keeps_the_second_one_from_th
         assert stand.process.written == [line(1)]
         await stand.set_lease(held=True)
         assert stand.process.written == [line(1), line(2)]
+
+
+async def test_a_single_line_is_written_at_once_when_the_process_takes_it_and_needs_the_lease_too() -> None:
+    written: list[bytes] = []
+    is_full = [False, False, True]
+
+    def write(data: bytes) -> bool:
+        if is_full.pop(0):
+            return False
+        written.append(data)
+        return True
+
+    stand = Stand(held=False, at_once=AtOnce(connect=bool, write=write, end_input=bool, close=bool))
+    async with stand.running():
+        two = line(2) + line(3)
+        stand.session.hear([Entry(number, "1.c", "d", data) for number, data in enumerate((line(1), two, line(4), line(5)), 1)])
+        await anyio.wait_all_tasks_blocked()
+        assert written == []
+        await stand.set_lease(held=True)
+        assert written == [line(1), line(4)]
+        assert stand.process.written == [two, line(5)]
+    assert stand.session.end.fed_number == 4
 
 
 async def test_the_lines_that_set_a_process_up_need_the_lease() -> None:

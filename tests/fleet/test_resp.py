@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Protocol
 
 import anyio
 import pytest
@@ -16,6 +18,7 @@ from virtual_time import jumping
 from claude_transport.redis.address import RedisAddress
 from claude_transport.redis.client import RespConnection, RespCut
 from claude_transport.redis.resp import MAX_REPLY_BYTES, RespError, RespParser, RespPush, encode_command
+from claude_transport.streams.sockets import dial
 
 SAID: list[tuple[bytes, Any]] = [
     (b"+OK\r\n", b"OK"),
@@ -109,10 +112,23 @@ def test_a_command_is_written_word_by_word() -> None:
     assert encode_command(["GET", b"\xff\r\n", 7, "ü"]) == b"*4\r\n$3\r\nGET\r\n$3\r\n\xff\r\n\r\n$1\r\n7\r\n$2\r\n\xc3\xbc\r\n"
 
 
+class Open(Protocol):
+    def __call__(self, url: str, *, heard: list[Any] | None = None) -> AbstractAsyncContextManager[RespConnection]: ...
+
+
+@pytest.fixture(params=[None, dial], ids=["stream", "socket"])
+def open_to(request: pytest.FixtureRequest) -> Open:
+    """Opens connections that run, over a stream of anyio, as with TLS, or over a bare socket."""
+    return functools.partial(running, dial=request.param)
+
+
 @asynccontextmanager
-async def open_to(url: str, *, heard: list[Any] | None = None, timeout: float = 5.0) -> AsyncIterator[RespConnection]:
+async def running(
+    url: str, *, heard: list[Any] | None = None, dial: Callable[[str, int], Awaitable[socket.socket]] | None
+) -> AsyncIterator[RespConnection]:
     """A connection that runs."""
-    connection = await RespConnection.open(RedisAddress.of(url), heard=(heard if heard is not None else []).append, timeout=timeout)
+    address, hear = RedisAddress.of(url), (heard if heard is not None else []).append
+    connection = await RespConnection.open(address, heard=hear, timeout=5.0, dial=dial)
 
     async def run() -> None:
         with pytest.raises(RespCut):
@@ -142,7 +158,7 @@ async def saying(said: bytes) -> AsyncIterator[str]:
         tasks.cancel_scope.cancel()
 
 
-async def test_many_calls_at_once_get_their_own_answers_and_a_cancelled_one_shifts_none(broker: BrokerServer) -> None:
+async def test_many_calls_at_once_get_their_own_answers_and_a_cancelled_one_shifts_none(broker: BrokerServer, open_to: Open) -> None:
     async with open_to(broker.url) as connection:
         await connection.greet(RedisAddress.of(broker.url))
         found: dict[int, Any] = {}
@@ -162,14 +178,14 @@ async def test_many_calls_at_once_get_their_own_answers_and_a_cancelled_one_shif
         assert caught.value.code == "ERR"
 
 
-async def test_a_connection_uses_the_database_of_its_url(broker: BrokerServer) -> None:
+async def test_a_connection_uses_the_database_of_its_url(broker: BrokerServer, open_to: Open) -> None:
     address = RedisAddress.of(broker.url.removesuffix("/0") + "/3")
     async with open_to(broker.url) as connection:
         await connection.greet(address)
         assert b" db=3 " in await connection.call(["CLIENT", "INFO"])
 
 
-async def test_a_message_is_heard_between_answers_and_a_refused_channel_is_an_error(broker: BrokerServer) -> None:
+async def test_a_message_is_heard_between_answers_and_a_refused_channel_is_an_error(broker: BrokerServer, open_to: Open) -> None:
     heard: list[Any] = []
     async with open_to(broker.url, heard=heard) as connection:
         await connection.greet(RedisAddress.of(broker.url))
@@ -182,7 +198,7 @@ async def test_a_message_is_heard_between_answers_and_a_refused_channel_is_an_er
         assert await connection.call(["ECHO", "three"]) == b"three"
 
 
-async def test_what_a_server_says_of_another_channel_does_not_answer_a_call() -> None:
+async def test_what_a_server_says_of_another_channel_does_not_answer_a_call(open_to: Open) -> None:
     heard: list[Any] = []
     said = b">3\r\n+subscribe\r\n+old\r\n:1\r\n>3\r\n+unsubscribe\r\n+news\r\n:0\r\n>3\r\n+subscribe\r\n+news\r\n:1\r\n"
     async with saying(said) as url, open_to(url, heard=heard) as connection:
@@ -192,7 +208,7 @@ async def test_what_a_server_says_of_another_channel_does_not_answer_a_call() ->
 
 @pytest.mark.parametrize("said", [b"+OK\r\n+OK\r\n", b"?\r\n", b"$5\r\nabcdefgh", b""], ids=["unasked", "no sign", "no end", "nothing"])
 @jumping(idle=0.05)
-async def test_a_server_that_says_what_no_server_says_or_nothing_is_given_up(said: bytes) -> None:
+async def test_a_server_that_says_what_no_server_says_or_nothing_is_given_up(said: bytes, open_to: Open) -> None:
     async with saying(said) as url, open_to(url) as connection:
         begun = anyio.current_time()
         with pytest.raises(RespCut):
@@ -201,3 +217,40 @@ async def test_a_server_that_says_what_no_server_says_or_nothing_is_given_up(sai
         assert anyio.current_time() - begun < 11
         with pytest.raises(RespCut):
             await connection.call(["PING"])
+
+
+async def test_calls_and_answers_that_fill_all_buffers_pass_in_their_order(broker: BrokerServer, open_to: Open) -> None:
+    texts = [bytes([number]) * 5_000_000 for number in range(4)]
+    async with open_to(broker.url) as connection:
+        found: dict[int, Any] = {}
+
+        async def echo(number: int) -> None:
+            found[number] = await connection.call(["ECHO", texts[number]])
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(4):
+                tasks.start_soon(echo, number)
+    assert [found[number] == text for number, text in enumerate(texts)] == [True] * 4
+
+
+async def test_a_server_that_leaves_ends_each_call_that_has_no_answer(broker: BrokerServer, open_to: Open) -> None:
+    async with open_to(broker.url) as connection:
+        with pytest.raises(RespCut) as caught:
+            await connection.call(["QUIT"])
+            await connection.call(["BLPOP", "none", 0])
+        assert str(caught.value) == "EndOfStream: "
+        with pytest.raises(RespCut, match="EndOfStream: "):
+            await connection.call(["PING"])
+
+
+async def test_what_hears_the_messages_can_end_the_connection(broker: BrokerServer, open_to: Open) -> None:
+    class Deaf(list[Any]):
+        def append(self, said: Any) -> None:
+            raise ValueError(f"heard {said[-1]!r}")
+
+    async with open_to(broker.url, heard=Deaf()) as connection:
+        await connection.greet(RedisAddress.of(broker.url))
+        await connection.call(["SUBSCRIBE", "news"], topic=(b"subscribe", b"news"))
+        with pytest.raises(RespCut, match="ValueError: heard b'one'"):
+            await connection.call(["PUBLISH", "news", "one"])
+            await connection.call(["BLPOP", "none", 0])
