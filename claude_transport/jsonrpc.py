@@ -428,7 +428,8 @@ class JSONRPCPeer:
             self._let_through()
             withdrawal = self._machine.give_up(request_id)
             is_unanswered = request.is_open or request.is_late
-            if is_unanswered and not self._lines.take_back(request.delivery) and withdrawal is not None and self._lines.has_room:
+            is_unsent = is_unanswered and request.delivery is not None and self._lines.take_back(request.delivery)
+            if is_unanswered and not is_unsent and withdrawal is not None and self._lines.has_room:
                 self._lines.put(Delivery(withdrawal))
 
     async def notify(self, method: str, params: Params | None = None) -> None:

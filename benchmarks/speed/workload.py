@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RESULT", "SHAPES", "Workload", "delta", "lines_of", "message_of"]
+__all__ = ["RESULT", "SHAPES", "Workload", "delta", "lines_like", "lines_of", "message_of"]
 
 _IDS = {
     "session_id": "0b0fcf5a-3f5e-4d7b-9d3b-8a5d3c1f8a11",
@@ -105,7 +105,7 @@ _VARIANTS, _VARIANT_BYTES = 1000, 8_000_000
 """Lines of a shape that differ, and the bytes from which on fewer do."""
 
 
-def _variants(name: str, count: int) -> list[bytes]:
+def lines_like(name: str, count: int) -> list[bytes]:
     """Return lines of a shape, each with other text and another id."""
     size = len(SHAPES[name][1])
     return [_line(message_of(name, number)) for number in range(max(min(count, _VARIANTS, _VARIANT_BYTES // size), 1))]
@@ -139,4 +139,4 @@ class Workload:
     def of_shape(cls, folder: Path, name: str, *, scale: float) -> Workload:
         """Write files of one of `SHAPES`, with `scale` times as many lines."""
         count = max(round(SHAPES[name][0] * scale), 4)
-        return cls.write(folder, name, line=SHAPES[name][1], count=count, variants=_variants(name, count))
+        return cls.write(folder, name, line=SHAPES[name][1], count=count, variants=lines_like(name, count))

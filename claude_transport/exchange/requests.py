@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 import anyio
@@ -24,13 +24,16 @@ K = TypeVar("K", str, int)
 class PendingRequest(Generic[K]):
     """A request, from before its line is written until it is answered or given up. It is settled once."""
 
-    __slots__ = ("_news", "_unwritten", "answer", "deadline", "delivery", "error", "is_late", "is_open", "key", "name")
+    __slots__ = ("_unwritten", "answer", "deadline", "delivery", "error", "is_late", "is_open", "key", "line", "name", "news")
 
-    def __init__(self, key: K, name: str, line: bytes, *, is_control: bool) -> None:
+    def __init__(self, key: K, name: str, line: bytes, *, beside: Wakeup | None = None) -> None:
+        """`beside` is the `news` of an earlier one of the same event loop."""
         self.key: K = key
         self.name: str = name
         """What is asked: the subtype or the method."""
-        self.delivery: Delivery = Delivery(line, is_control=is_control)
+        self.line: bytes = line
+        self.delivery: Delivery | None = None
+        """The line on its way to the writing task; None while there is none, as when it was written at once."""
         self.deadline: float = math.inf
         """When it is given up, by the clock of the event loop."""
         self.is_open: bool = True
@@ -40,25 +43,26 @@ class PendingRequest(Generic[K]):
         self.answer: Any = None
         self.error: ClaudeTransportError | None = None
         self._unwritten: ClaudeTransportError | None = None
-        self._news = Wakeup()
+        self.news: Wakeup = Wakeup(beside=beside)
+        """Fires when it is settled, or its line could not be written."""
 
     def settle(self, answer: Any) -> None:
         """Settle it with the answer of the peer."""
         if self.is_open:
             self.is_open, self.answer = False, answer
-            self._news.fire()
+            self.news.fire()
 
     def fail(self, error: ClaudeTransportError) -> None:
         """Settle it with the reason why no answer comes."""
         if self.is_open:
             self.is_open, self.error = False, error
-            self._news.fire()
+            self.news.fire()
 
     def give_up(self) -> None:
         """Settle it, because its time is over."""
         if self.is_open:
             self.is_open, self.is_late = False, True
-            self._news.fire()
+            self.news.fire()
 
     def limit(self, deadline: float) -> None:
         """Set when it is given up."""
@@ -67,16 +71,16 @@ class PendingRequest(Generic[K]):
     def doubt(self, error: ClaudeTransportError) -> None:
         """Note that its line could not be written. The reader may yet find a better reason."""
         self._unwritten = error
-        self._news.fire()
+        self.news.fire()
 
     async def settled(self) -> None:
         """Wait until it is settled: by an answer, an error, or the end of its time."""
         while self.is_open and self._unwritten is None:
-            await self._news.wait()
+            await self.news.wait()
         if self._unwritten is not None:
             with anyio.move_on_after(VERDICT_GRACE):
                 while self.is_open:
-                    await self._news.wait()
+                    await self.news.wait()
             self.fail(self._unwritten)
 
 
@@ -89,13 +93,15 @@ class PendingRequests(Generic[K]):
         is_control: their lines may pass a prompt that waits.
     """
 
-    __slots__ = ("_end", "_is_control", "_lines", "_requests", "_time_limits")
+    __slots__ = ("_clock", "_end", "_is_control", "_last_news", "_lines", "_requests", "_time_limits")
 
     def __init__(self, lines: LineWriter, *, end: ConversationEnd, is_control: bool) -> None:
         self._lines = lines
         self._end = end
         self._is_control = is_control
         self._requests: dict[K, PendingRequest[K]] = {}
+        self._last_news: Wakeup | None = None
+        self._clock: Callable[[], float] | None = None  # of the event loop, after the first wait
         self._time_limits: TimeLimits[K] = TimeLimits(self._requests)
 
     @property
@@ -105,17 +111,21 @@ class PendingRequests(Generic[K]):
 
     def add(self, key: K, name: str, line: bytes) -> PendingRequest[K]:
         """Register a request, before its line is written."""
-        request = self._requests[key] = PendingRequest(key, name, line, is_control=self._is_control)
+        request = self._requests[key] = PendingRequest(key, name, line, beside=self._last_news)
+        self._last_news = request.news
         return request
 
     def post(self, request: PendingRequest[K]) -> None:
         """Write a registered request. When that fails, the request fails with the reason that reading finds, if it finds one."""
-        lines, delivery = self._lines, request.delivery
+        lines, failure = self._lines, None
         try:
-            if lines.write_now is not None and delivery.line is not None and lines.write_now(delivery.line):
+            if lines.write_now is not None and lines.write_now(request.line):
                 return  # usual: the writing task, and its wake-up, are left out
         except Exception as exc:  # noqa: BLE001 - it raises what `write()` may raise
-            lines.note_failure(exc, delivery)
+            failure = exc
+        delivery = request.delivery = Delivery(request.line, is_control=self._is_control)
+        if failure is not None:
+            lines.note_failure(failure, delivery)
 
         def fail(error: ClaudeTransportError) -> None:
             if self._end.ended.is_set() or isinstance(error, InputClosed) or not tells_of_the_end(error):
@@ -140,7 +150,8 @@ class PendingRequests(Generic[K]):
                 with anyio.move_on_after(timeout):
                     await request.settled()
             else:
-                self._time_limits.set(request, clock_here()() + timeout)
+                clock = self._clock = self._clock or clock_here()
+                self._time_limits.set(request, clock() + timeout)
                 await request.settled()
         finally:
             self._requests.pop(request.key, None)

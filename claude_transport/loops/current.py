@@ -119,13 +119,14 @@ class Wakeup:
 
     # It uses a bare future on asyncio and `reschedule()` on trio. Making an `anyio.Event` for a message took longer than decoding it.
 
-    __slots__ = ("_make_future", "_trio", "waiting")
+    __slots__ = ("make_future", "trio", "waiting")
 
     def __init__(self, *, beside: Wakeup | None = None) -> None:
         """`beside` is one of the same event loop. When it was waited for already, this one has not to look for the loop."""
-        # on asyncio, after the first wait
-        self._make_future: Callable[[], Any] | None = None if beside is None else beside._make_future
-        self._trio: Any = None if beside is None else beside._trio  # on trio, after the first wait
+        self.make_future: Callable[[], Any] | None = None if beside is None else beside.make_future
+        """Makes a future of the event loop: on asyncio, from the first wait on."""
+        self.trio: Any = None if beside is None else beside.trio
+        """The module: on trio, from the first wait on."""
         self.waiting: list[Any] = []  # one entry for each waiter: two tasks on one future would be cancelled together
         """The waits. It is empty while no task waits; not to be changed."""
 
@@ -133,7 +134,7 @@ class Wakeup:
     def is_awaited(self) -> bool:
         """True while a task waits that has not been cancelled."""
         for waiter in self.waiting:  # noqa: SIM110 - faster than a generator
-            if self._trio is not None or not waiter.done():  # on asyncio, a waiter that was just cancelled is still in the list
+            if self.trio is not None or not waiter.done():  # on asyncio, a waiter that was just cancelled is still in the list
                 return True
         return False
 
@@ -141,8 +142,8 @@ class Wakeup:
         """Wake every task that waits now."""
         waiting = self.waiting
         while waiting:  # a Ctrl-C between two of these lines leaves every waiter either in the list or woken
-            if self._trio is not None:
-                self._trio.lowlevel.reschedule(waiting.pop(0))
+            if self.trio is not None:
+                self.trio.lowlevel.reschedule(waiting.pop(0))
             elif not waiting[0].done():
                 waiting.pop(0).set_result(None)
             else:  # it was cancelled a moment ago
@@ -150,7 +151,7 @@ class Wakeup:
 
     async def wait(self) -> None:
         """Wait for the next `fire()`. There is no time limit here: the caller's docstring says what ends the wait."""
-        make_future = self._make_future or self._find_loop()
+        make_future = self.make_future or self._find_loop()
         if make_future is None:
             await self._wait_on_trio()
             return
@@ -164,7 +165,7 @@ class Wakeup:
             raise
 
     async def _wait_on_trio(self) -> None:
-        lowlevel = self._trio.lowlevel
+        lowlevel = self.trio.lowlevel
         task = lowlevel.current_task()
 
         def abort(_: object) -> Any:
@@ -177,14 +178,14 @@ class Wakeup:
 
     def _find_loop(self) -> Callable[[], Any] | None:
         """Return a function that makes a future of the running asyncio loop; None on trio."""
-        if self._trio is not None:
+        if self.trio is not None:
             return None
         loop = asyncio_loop_here()
         if loop is None:
-            self._trio = trio_here()
+            self.trio = trio_here()
         else:
-            self._make_future = loop.create_future
-        return self._make_future
+            self.make_future = loop.create_future
+        return self.make_future
 
 
 class LightEvent:

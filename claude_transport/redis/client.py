@@ -232,15 +232,16 @@ class _SocketWire(_Wire):
             return
         try:
             data = self._socket.recv(self._size)
-            if not data:
-                raise anyio.EndOfStream
-            self._size = _CHUNK if len(data) == self._size else _FIRST_CHUNK
-            hand_on(data)
+            if data:
+                self._size = _CHUNK if len(data) == self._size else _FIRST_CHUNK
+                hand_on(data)
+                return
+            self._failure = anyio.EndOfStream()
         except BlockingIOError:
-            pass
+            return
         except BaseException as exc:  # noqa: BLE001 - `read()` raises it
             self._failure = exc
-            self._failed.fire()
+        self._failed.fire()
 
     async def aclose(self) -> None:
         anyio.notify_closing(self._socket)
