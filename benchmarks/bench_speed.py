@@ -31,7 +31,7 @@ from speed.chart import draw
 from speed.checking import Tries
 from speed.curves import draw_curves
 from speed.figures import verdicts, write_figures, write_summary
-from speed.parts import PARTS, measure_part
+from speed.parts import PARTS, measure_apart
 from speed.report import about, add_options, backends_of, check
 from speed.run import NotResumable, run_parts
 from speed.targets import TARGETS
@@ -92,10 +92,8 @@ def check_figures(options: argparse.Namespace) -> int:
     targets = [target for target in TARGETS if target.place[0] in options.only]
 
     def tries_on(backend: str) -> Tries:
-        amounts = {"backend": backend, "rounds": options.rounds, "scale": options.scale}
-
         def measure(part: str, tables: Collection[str]) -> dict[str, Table]:
-            return measure_part(part, **amounts, kept={}, wanted=tables)
+            return measure_apart(part, backend=backend, rounds=options.rounds, scale=options.scale, wanted=tables)
 
         return Tries(targets, measure=measure, is_over=lambda: time.monotonic() > ends)
 
@@ -119,9 +117,9 @@ def main() -> int:
     if options.page:
         write_page(json.loads((DOCS / "speed.json").read_text("utf-8")))
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the measuring process ends with this one
     if options.check:
         return check_figures(options)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the measuring process ends with this one
     try:
         report = run(options)
     except NotResumable as exc:

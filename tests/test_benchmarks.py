@@ -101,6 +101,12 @@ def test_a_target_that_is_a_most_is_met_below_it_and_says_what_was_measured(spee
     assert times.shown({"a": {"median": 2.0}}) == "0.50"
 
 
+def test_a_check_measures_each_part_apart_and_only_the_tables_that_are_wanted(speed: Callable[[str], Any]) -> None:
+    found = speed("parts").measure_apart("conversing", backend="asyncio", rounds=0, scale=0.002, wanted={"connect and close"})
+    assert list(found) == ["connect and close"]
+    assert found["connect and close"]["ratios"]["official / ours"]["median"] > 0
+
+
 def test_a_check_measures_again_what_is_under_its_floor_and_nothing_else_while_there_is_time(speed: Callable[[str], Any]) -> None:
     target = speed("targets").Target
     targets = [target("good", ("reading", "small"), 1.0), target("bad", ("reading", "large"), 1.0), target("other", ("waking", "all"), 1.0)]

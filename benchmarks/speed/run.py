@@ -19,9 +19,6 @@ __all__ = ["NotResumable", "run_parts"]
 _TRIES = 2
 """Attempts for a part that fails. The second one continues where the first stopped."""
 
-_PART_SECONDS = 900
-"""Seconds for one part. The longest takes four minutes on two quiet cores."""
-
 _SAME = ("python", "system", "cpus", "rounds", "scale", "source", "versions")
 """Facts that all figures of one report must share."""
 
@@ -75,7 +72,7 @@ def _run_part(folder: Path, known: dict[str, Any], backend: str, name: str, *, a
     for _ in range(_TRIES):
         try:
             if apart:
-                run_worker("part", timeout=_PART_SECONDS, in_group=False, **asked)
+                run_worker("part", timeout=parts.PART_SECONDS, in_group=False, **asked)
             else:
                 parts.work(**asked)
         except Exception as exc:  # noqa: BLE001 - whatever one part has come to, the others are still worth measuring
