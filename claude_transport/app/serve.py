@@ -91,6 +91,11 @@ def _options(args: SimpleNamespace, stack: ExitStack) -> AgentOptions:
         options: AgentOptions = options_for(args, agent, base=agent.options_type())
         return options
     refuse_foreign(args, args.agent)
+    return claude_options(args, stack)
+
+
+def claude_options(args: SimpleNamespace, stack: ExitStack) -> ClaudeOptions:
+    """Return how each claude is run. With `--offline` it is a simulated one, until `stack` is closed."""
     cli_path = args.cli_path
     if args.offline:
         from claude_transport.testing.fake_claude import FakeClaude

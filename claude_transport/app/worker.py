@@ -17,10 +17,9 @@ import anyio
 from claude_transport.app.arguments import split_rules
 from claude_transport.app.event_loop import run_on
 from claude_transport.app.failures import EXIT_OK
-from claude_transport.app.serve import check_place, log_to_stderr, read_tokens
+from claude_transport.app.serve import check_place, claude_options, log_to_stderr, read_tokens
 from claude_transport.app.standard_streams import write_out
 from claude_transport.errors import ClaudeTransportError, ConfigurationError
-from claude_transport.launch.options import ClaudeOptions
 from claude_transport.serving.choices import DEFAULT_CHOICES
 from claude_transport.serving.door import GatewayLimits
 
@@ -68,7 +67,7 @@ async def _serve(args: SimpleNamespace, settings: dict[str, object]) -> int:
     with ExitStack() as stack:
         stack.enter_context(log_to_stderr(as_json=args.json, verbose=args.verbose))
         choices = DEFAULT_CHOICES.union(split_rules(args.choice)) if not args.no_choices else frozenset(args.choice)
-        options = _options(args, stack)
+        options = claude_options(args, stack).replace(session_store=_store(args.session_store))
         worker = FleetWorker(
             **settings,  # type: ignore[arg-type] # the three values that may be secret
             options=options,
@@ -86,23 +85,6 @@ async def _serve(args: SimpleNamespace, settings: dict[str, object]) -> int:
         check_place(options)
         await serve_until_signal(worker)
     return EXIT_OK
-
-
-def _options(args: SimpleNamespace, stack: ExitStack) -> ClaudeOptions:
-    cli_path = args.cli_path
-    if args.offline:
-        from claude_transport.testing.fake_claude import FakeClaude
-        from claude_transport.testing.scenario import Scenario
-
-        cli_path = str(stack.enter_context(FakeClaude(Scenario.simulated())).path)
-    return ClaudeOptions(
-        cli_path=cli_path,
-        model=args.model,
-        permission_mode=args.permission_mode,
-        allowed_tools=tuple(split_rules(args.allowed_tools)),
-        cwd=args.cwd,
-        session_store=_store(args.session_store),
-    )
 
 
 def _store(place: str | None) -> SessionStore | None:

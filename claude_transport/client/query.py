@@ -25,7 +25,7 @@ from claude_transport.client.controls import DEFAULT_CONTROL_TIMEOUT, Controls
 from claude_transport.client.mcp import McpServers, check_change
 from claude_transport.client.questions import CanUseToolCallback, HookMatcher, OnCallbackError, OnRequest, Questions
 from claude_transport.client.reports import CloseReport, Prose, ResumePoint, cause_of_end
-from claude_transport.client.shadowing import ShadowedCallbacks, check_account
+from claude_transport.client.shadowing import ShadowedCallbacks, check_session_billing
 from claude_transport.client.storage import AllMessages, MessageStorage, Turn
 from claude_transport.client.watchdog import DEFAULT_WATCHDOG, StallDetector, Watchdog
 from claude_transport.errors import (
@@ -578,7 +578,7 @@ class Query(Controls):
             terms = connection.terms
             await self._compatibility.check_start(initialization, fields=self._fields, of_options=terms.initialize)
             self._mcp.park(initialization.sdk_mcp_manifests_parked or {})
-            check_account(terms.billing, initialization.account)
+            await check_session_billing(terms.billing, initialization, ask_settings=self._ask_for_settings)
             self._shadowing.check_mode(initialization.current_permission_mode or await self._mode_of_settings(initialization))
             asked = bool(self._fields.get("hooks"))
             self._questions.check_hooks(initialization, version=self._compatibility.version, asked=asked)
@@ -604,10 +604,12 @@ class Query(Controls):
         if initialization.pid is None or not self._shadowing.mode_is_open:
             return None
         try:
-            response = await self._ask_raw("get_settings", {}, timeout=self._timeout)
+            return self._shadowing.mode_of_settings(await self._ask_for_settings())
         except ControlRequestFailed as exc:
             raise self._shadowing.unknown_mode(str(exc)) from exc
-        return self._shadowing.mode_of_settings(response.payload)
+
+    async def _ask_for_settings(self) -> Mapping[str, Any]:
+        return (await self._ask_raw("get_settings", {}, timeout=self._timeout)).payload
 
     async def _set_mcp_servers(self) -> None:
         """Have the CLI connect to the MCP servers that the query has configurations of, so that the first prompt has their tools.

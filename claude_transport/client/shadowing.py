@@ -1,20 +1,20 @@
 """What the settings of a CLI do behind the back of a program: answer in place of `can_use_tool`, or make another account pay.
 
-`ShadowedCallbacks` detects permission settings that would prevent `can_use_tool` from being called. `check_account` compares what the CLI
-says about its account with the billing policy.
+`ShadowedCallbacks` detects permission settings that would prevent `can_use_tool` from being called. `check_session_billing` compares what
+the CLI says about its account and its settings with the billing policy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
 
-from claude_transport.errors import ConfigurationError, warn_caller
+from claude_transport.errors import ConfigurationError, ControlRequestFailed, warn_caller
 from claude_transport.launch.credentials import Payer
 from claude_transport.launch.options import BillingPolicy
-from claude_transport.protocol.control import AccountInfo
+from claude_transport.protocol.control import AccountInfo, InitializationInfo
 from claude_transport.transport import PermissionSetting
 
 NOT_ASKED: Final = "can_use_tool is not asked about everything"
@@ -182,6 +182,33 @@ def check_account(billing: BillingPolicy, account: AccountInfo) -> None:
         check_payer(billing, "token owner", account.token_source)
     if account.api_key_source not in {None, "", "none"}:
         check_payer(billing, "api account", account.api_key_source)
+
+
+async def check_session_billing(
+    billing: BillingPolicy, initialization: InitializationInfo, *, ask_settings: Callable[[], Awaitable[Mapping[str, Any]]]
+) -> None:
+    """Raise `ConfigurationError` when what the CLI has said of its account and of its settings breaks the billing policy.
+
+    A CLI runs an `apiKeyHelper` beside its start, and names no key while that has not ended (2.1.191 and 2.1.329, real). So under a policy
+    of a subscription its settings are asked for one, too. A CLI that does not tell them is refused. A peer without a `pid` is no CLI, and
+    has no settings.
+    """
+    check_account(billing, initialization.account)
+    if initialization.pid is None or not billing.startswith("subscription"):
+        return
+    try:
+        settings = (await ask_settings()).get("effective")
+    except ControlRequestFailed as exc:
+        raise _untold_settings(billing) from exc
+    if not isinstance(settings, Mapping):
+        raise _untold_settings(billing)
+    if settings.get("apiKeyHelper"):
+        check_payer(billing, "api account", "apiKeyHelper")
+
+
+def _untold_settings(billing: BillingPolicy) -> ConfigurationError:
+    message = f'billing="{billing}" cannot be kept: this CLI does not say whether an apiKeyHelper is in its settings. Update the CLI'
+    return ConfigurationError(message, option="billing")
 
 
 def check_payer(billing: BillingPolicy, payer: Payer, name: str | None) -> None:

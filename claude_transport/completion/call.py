@@ -27,7 +27,7 @@ from claude_transport.agents.agent import NO_EXIT_CODE, Attempt, CallPlan
 from claude_transport.agents.registry import find_agent
 from claude_transport.backoff import RetryPolicy
 from claude_transport.client.query import Query
-from claude_transport.client.shadowing import check_account
+from claude_transport.client.shadowing import check_session_billing
 from claude_transport.client.storage import AllMessages, Turn
 from claude_transport.completion.api_path import APIPath
 from claude_transport.completion.assembly import Assembly, TextFlow, advise, assemble, may_have_side_effects
@@ -387,7 +387,8 @@ class CLIPath(Attempt):
             transport = self._request.transport_with(self._request.cli_options())
             async with Query(transport, close_timeout=self._request.close_timeout) as query:
                 # a transport of the caller need not know the policy
-                check_account(self._request.options.billing, query.initialization.account)
+                settings = partial(query.request, "get_settings")
+                await check_session_billing(self._request.options.billing, query.initialization, ask_settings=settings)
                 everything = query.messages()
                 self.dispatched = True
                 turn = await query.send(self._request.prompt)

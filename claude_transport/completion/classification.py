@@ -203,11 +203,6 @@ def classify_exception_of(error: BaseException, words: Iterable[tuple[str, str]]
     return found
 
 
-def classify_text(text: str) -> str:
-    """Guess the category from words alone, as a last resort: `rate_limit` before `auth`, and `api` when nothing matches."""
-    return diagnose(ReportedFailure(result=text, terminal_reason=None)).category
-
-
 # Both paths.
 
 

@@ -361,11 +361,6 @@ def encode_control_error(request_id: str | None, error: str, error_code: str | N
     return encode_line({"type": "control_response", "response": reply})
 
 
-def encode_cancel(request_id: str) -> bytes:
-    """Encode the line that withdraws the request `request_id`."""
-    return encode_line({"type": "control_cancel_request", "request_id": request_id})
-
-
 def encode_user_message(
     content: str | Sequence[Block | Mapping[str, Any]],
     *,

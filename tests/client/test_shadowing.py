@@ -7,24 +7,28 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import msgspec
 import pytest
 from peers import ForeignTransport, answer_to
 
 from claude_transport import (
     Allow,
+    BillingPolicy,
     ClaudeOptions,
     CLINotFoundError,
     ConfigurationError,
+    ControlRequestFailed,
     HookMatcher,
     Query,
     SubprocessTransport,
     TransportWrapper,
 )
-from claude_transport.client.shadowing import check_account, find_shadows
+from claude_transport.client.shadowing import check_account, check_session_billing, find_shadows
 from claude_transport.errors import ClaudeTransportWarning
 from claude_transport.launch.settings import permission_settings
-from claude_transport.protocol.control import AccountInfo
+from claude_transport.protocol.control import AccountInfo, InitializationInfo
 from claude_transport.transports import Client, PermissionSetting, SessionTerms
 
 NOWHERE = "/nonexistent/claude"  # whatever is refused before the spawn never gets to look for it
@@ -351,3 +355,45 @@ def test_an_account_that_breaks_the_billing_policy_is_refused_with_its_payer(acc
     assert (caught.value.code, caught.value.option) == ("config.invalid", "billing")
     check_account("inherit", account)
     check_account("subscription", AccountInfo(api_provider="firstParty", api_key_source="none"))
+
+
+async def billing_of(billing: BillingPolicy, settings: dict[str, Any] | Exception, *, pid: int | None = 1) -> int:
+    """Check a session of a CLI that names no key. Returns how often its settings were asked for."""
+    asked = 0
+
+    async def ask() -> dict[str, Any]:
+        nonlocal asked
+        asked += 1
+        await anyio.lowlevel.checkpoint()
+        if isinstance(settings, Exception):
+            raise settings
+        return settings
+
+    await check_session_billing(billing, InitializationInfo(pid=pid), ask_settings=ask)
+    return asked
+
+
+@pytest.mark.parametrize("billing", ["subscription", "subscription_strict"])
+async def test_a_helper_that_has_not_given_its_key_yet_breaks_the_policy_of_a_subscription(billing: BillingPolicy) -> None:
+    with pytest.raises(ConfigurationError, match="claude would use apiKeyHelper, and that is paid by the api account") as caught:
+        await billing_of(billing, {"effective": {"apiKeyHelper": "echo key"}})
+    assert (caught.value.code, caught.value.option) == ("config.invalid", "billing")
+    assert await billing_of(billing, {"effective": {"model": "m"}}) == 1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"effective": None}, {"effective": ["apiKeyHelper"]}, ControlRequestFailed("no such request", subtype="get_settings")],
+    ids=["nothing", "none", "a list", "refused"],
+)
+async def test_a_cli_that_does_not_tell_its_settings_cannot_keep_the_policy_of_a_subscription(settings: Any) -> None:
+    with pytest.raises(ConfigurationError, match='billing="subscription" cannot be kept: this CLI does not say whether') as caught:
+        await billing_of("subscription", settings)
+    assert (caught.value.code, caught.value.option) == ("config.invalid", "billing")
+
+
+async def test_settings_are_asked_for_only_where_a_helper_would_break_the_policy() -> None:
+    helper = {"effective": {"apiKeyHelper": "echo key"}}
+    assert await billing_of("inherit", helper) == 0
+    assert await billing_of("api_key", helper) == 0
+    assert await billing_of("subscription", helper, pid=None) == 0

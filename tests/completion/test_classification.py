@@ -22,7 +22,6 @@ from claude_transport.completion.classification import (
     classify_cli_exception,
     classify_reported,
     classify_result,
-    classify_text,
     read_suffix,
     retry_after_of,
     timed_out,
@@ -326,7 +325,7 @@ def test_s2_4_errors_stand_in_for_a_text_that_error_subtypes_do_not_have() -> No
     ],
 )
 def test_s2_5_words_are_the_last_resort_and_rate_limits_come_first(text: str, category: str) -> None:
-    assert classify_text(text) == category
+    assert classify_reported(ReportedFailure(result=text, terminal_reason=None), "cli").category == category
 
 
 def test_s2_5_a_field_that_says_something_wins_over_any_words() -> None:

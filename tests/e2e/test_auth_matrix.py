@@ -192,8 +192,13 @@ async def test_s3_1_the_strict_policy_refuses_before_anything_runs(world: Any) -
 @pytest.mark.parametrize("billing", ["subscription", "subscription_strict"])
 @pytest.mark.parametrize(
     "settings",
-    [{"env": {"ANTHROPIC_API_KEY": KEY}}, {"env": {"ANTHROPIC_AUTH_TOKEN": KEY}}, {"apiKeyHelper": f"echo {KEY}"}],
-    ids=["key", "token", "helper"],
+    [
+        {"env": {"ANTHROPIC_API_KEY": KEY}},
+        {"env": {"ANTHROPIC_AUTH_TOKEN": KEY}},
+        {"apiKeyHelper": f"echo {KEY}"},
+        {"apiKeyHelper": f"sleep 2; echo {KEY}"},  # the CLI has answered `initialize` before the helper has ended
+    ],
+    ids=["key", "token", "helper", "slow helper"],
 )
 async def test_s3_1_settings_of_the_user_do_not_pay_in_place_of_the_subscription(
     settings: dict[str, Any], billing: ct.BillingPolicy, world: Any, cli_home: Any
