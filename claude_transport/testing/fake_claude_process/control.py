@@ -205,6 +205,7 @@ ANSWERERS: dict[str, Callable[[Stage, dict[str, Any]], dict[str, Any] | None]] =
     "mcp_set_servers": lambda stage, request: {"added": [], "removed": [], "errors": {}},
     "mcp_message": _nothing,
     "get_context_usage": lambda stage, request: payloads.context_usage(stage.model),
+    "get_settings": lambda stage, request: payloads.settings(stage.model),
     "get_session_cost": lambda stage, request: {"text": f"Estimated cost:        ${stage.totals[2]:.4f}"},
     "get_usage": lambda stage, request: _cost(stage),
     "get_binary_version": lambda stage, request: {"version": stage.scenario["version"], "buildTime": "2026-11-19T16:23:05Z"},

@@ -125,6 +125,24 @@ def system_init(model: str, version: str, mode: str, asks: bool) -> dict[str, An
     }
 
 
+def settings(model: str) -> dict[str, Any]:
+    """Build the `response` of `get_settings`, of a CLI without any settings."""
+    applied = {
+        "model": model,
+        "effort": "medium",
+        "advisor": None,
+        "ultracode": False,
+        "ultracodeRequested": False,
+        "ultracodeAvailable": True,
+        "ultrathinkAvailable": False,
+        "outsideFileToolReadsBlocked": False,
+        "outsideFileToolWritesBlocked": False,
+        "outsideBlocksCountLaunchFoldersOnly": False,
+        "launchEnvLeftOwnFilesInPlace": False,
+    }
+    return {"effective": {}, "sources": [], "served_settings_state": "ineligible", "applied": applied}
+
+
 def context_usage(model: str) -> dict[str, Any]:
     """Build the `response` of `get_context_usage`."""
     used = {"id": "system_prompt", "name": "System prompt", "tokens": 100, "color": "promptBorder", "kind": "used"}
