@@ -655,6 +655,9 @@ async def test_requests_are_answered_while_a_turn_runs() -> None:
         await host.until("system", "init")
         await host.ask("get_context_usage", detail="summary")
         assert (await host.frame())["response"]["response"]["maxTokens"] == 1_000_000
+        await host.ask("get_settings")
+        answer = (await host.frame())["response"]["response"]
+        assert (answer["effective"], answer["sources"], answer["applied"]["effort"]) == ({}, [], "medium")
         fake.open_gate("go")
         assert (await host.frame())["result"] == "over"
 
