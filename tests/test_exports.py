@@ -172,8 +172,8 @@ def spelling(name: str) -> tuple[int, str]:
 
 
 def loaded_by(statement: str, folder: Path) -> set[str]:
-    """The top-level modules that a fresh interpreter holds after `statement`, run away from this checkout's folder."""
-    code = f"{statement}\nimport json, sys\nprint(json.dumps(sorted({{name.partition('.')[0] for name in sys.modules}})))"
+    """The modules and top-level packages that a fresh interpreter holds after `statement`, run away from this checkout's folder."""
+    code = f"{statement}\nimport json, sys\nprint(json.dumps(sorted({{*sys.modules, *(name.partition('.')[0] for name in sys.modules)}})))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, timeout=60, check=False)
     assert ran.returncode == 0, ran.stderr
     return set(json.loads(ran.stdout))
@@ -282,6 +282,14 @@ def test_star_import_gives_exactly_what_is_exported() -> None:
 @pytest.mark.parametrize("statement", ["import claude_transport", "import claude_transport.testing"])
 def test_importing_loads_nothing_optional(statement: str, tmp_path: Path) -> None:
     assert loaded_by(statement, tmp_path) & NEVER_LOADED == set()
+
+
+def test_what_a_conversation_needs_is_all_that_it_loads(tmp_path: Path) -> None:
+    """Each module takes one or more milliseconds of the start of a program."""
+    loaded = loaded_by("from claude_transport import ClaudeOptions, Query, ResultMessage, SubprocessTransport", tmp_path)
+    assert "claude_transport.client.query" in loaded
+    unneeded = {"claude_transport.protocol.claude_turns", "claude_transport.protocol.hooks", "shutil", "tempfile", "httpx", "ssl"}
+    assert loaded & unneeded == set()
 
 
 def test_the_program_starts_without_loading_anything_optional(tmp_path: Path) -> None:

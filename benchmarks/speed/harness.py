@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-__all__ = ["Cost", "Meter", "compare", "ratio", "spread"]
+__all__ = ["Cost", "Meter", "compare", "fastest", "ratio", "spread"]
 
 
 class Cost(NamedTuple):
@@ -64,6 +64,16 @@ def ratio(costs: Mapping[str, list[Cost]], dearer: str, cheaper: str, *, clock: 
     """Return the cost of `dearer` divided by that of `cheaper`: median and quartiles of the ratios of all rounds."""
     pairs = zip(costs[dearer], costs[cheaper], strict=True)
     return spread([getattr(one, clock) / max(getattr(other, clock), 1e-9) for one, other in pairs])
+
+
+def fastest(costs: Mapping[str, list[Cost]], dearer: str, cheaper: str, *, clock: str = "cpu") -> dict[str, float]:
+    """Return the cost of the fastest round of `dearer`, divided by that of the fastest round of `cheaper`.
+
+    What else the machine does only adds time. For rounds that are shorter than such a disturbance, the ratios of rounds differ by half, and
+    this ratio does not.
+    """
+    least = {name: min(getattr(cost, clock) for cost in costs[name]) for name in (dearer, cheaper)}
+    return spread([least[dearer] / max(least[cheaper], 1e-9)])
 
 
 def table(costs: Mapping[str, list[Cost]]) -> dict[str, Any]:

@@ -87,6 +87,7 @@ def _imports(bench: Bench, statements: dict[str, str]) -> Table:
     return {"unit": "import", "rows": table(added), "ratios": {"official / ours": found}}
 
 
+_LOOP, _ASYNCIO = "an empty event loop", "an empty loop of asyncio"
 _EMPTY_LOOP = """
 import anyio
 
@@ -104,24 +105,29 @@ def _conversation(bench: Bench) -> Table:
     """
     work = Workload.write(bench.folder, "first", line=lines_of(2500), count=1)
     peer = handshake_peer(bench.folder, work.files)
-    programs = {**_CONVERSATIONS, "nothing": "pass", "an empty event loop": _EMPTY_LOOP}
-    runs = {
-        name: functools.partial(_run_often, program.format(peer=peer, backend=bench.backend), 2 if name == "official" else 5)
-        for name, program in programs.items()
-    }
-    table = bench.compare(runs, ratios={"official / ours": ("official", "ours")}, unit="process")
+    programs = {name: text.format(peer=peer, backend=bench.backend) for name, text in _CONVERSATIONS.items()}
+    programs |= {"nothing": "pass", _LOOP: _EMPTY_LOOP.format(backend=bench.backend), _ASYNCIO: _EMPTY_LOOP.format(backend="asyncio")}
+    runs = {name: functools.partial(_run_often, program, 2 if name == "official" else 5) for name, program in programs.items()}
+    return with_added(bench.compare(runs, ratios={"official / ours": ("official", "ours")}, unit="process"))
+
+
+def with_added(table: Table) -> Table:
+    """Add what a conversation adds to Python and to an event loop, and compare it. The table has the costs of `_conversation`."""
+    rows = table["rows"]
     table["added_ms"] = {
-        f"{subject}, to {name}": spread([each / 1000 for each in _added_us(table["rows"], subject, less)])
+        f"{subject}, to {name}": spread([each / 1000 for each in _added_us(rows, subject, less)])
         for subject in ("ours", "official")
-        for name, less in (("Python", "nothing"), ("an event loop", "an empty event loop"))
+        for name, less in (("Python", "nothing"), ("an event loop", _LOOP))
     }
-    table["added_ratio"] = spread(
-        [theirs / ours for theirs, ours in zip(*(_added_us(table["rows"], subject) for subject in ("official", "ours")), strict=True)]
-    )
+    ours = _added_us(rows, "ours", _LOOP)
+    costs = {"official": _added_us(rows, "official", _LOOP), "asyncio's loop": _added_us(rows, _ASYNCIO, "nothing")}
+    table["added_ratios"] = {
+        f"{name} / ours": spread([each / mine for each, mine in zip(taken, ours, strict=True)]) for name, taken in costs.items()
+    }
     return table
 
 
-def _added_us(rows: dict[str, Any], subject: str, less: str = "an empty event loop") -> list[float]:
+def _added_us(rows: dict[str, Any], subject: str, less: str) -> list[float]:
     """Return the processor time that one program takes above another, in microseconds, for each round."""
     pairs = zip(rows[subject]["samples_us"], rows[less]["samples_us"], strict=True)
     return [max(taken - bare, 1.0) for (taken, _), (bare, _) in pairs]

@@ -19,7 +19,6 @@ from claude_transport.launch.payloads import Delivery, build_payloads, initializ
 from claude_transport.launch.session_store import SessionStore
 from claude_transport.launch.settings import ReadSettings, naming_own_servers, permission_settings, settings_texts, with_settings_read
 from claude_transport.launch.validation import UUID
-from claude_transport.protocol.claude_turns import ClaudeTurns
 from claude_transport.protocol.line_shape import LineShape, shape_of
 from claude_transport.protocol.turn_tracker import TurnTracker
 from claude_transport.transport import PermissionSetting, SessionTerms
@@ -40,6 +39,8 @@ class ClaudeCode(Agent):
 
     def follow_turns(self) -> TurnTracker:
         """Follow prompts, results and `idle`."""
+        from claude_transport.protocol.claude_turns import ClaudeTurns  # a gateway and a fleet follow turns, a Query does not
+
         return ClaudeTurns()
 
     def check(self, options: ClaudeOptions, *, command: Sequence[Any] | None, launcher: Launcher | None) -> None:
