@@ -6,6 +6,7 @@ The fields of a session's hash have short names, because there may be many thous
 * of the worker: `we` its token, `wn` its name, `wu` the end of its lease in milliseconds of the broker's clock
 * of the worker, too: `wb` the last number of `out` before it, `wo` the last number of `out`, `wi` how far it has taken `in`
 * of the client: `ce`, `cb`, `ci`, `co` and `cu` likewise
+* `wh` and `ch` the last tokens of that side, each with the number behind which it began: `3.a:12 4.b:15 `
 * no end has a token `N.lost-X`. It replaces the token that ends with `X`, because the other end has seen a newer one, which is lost
 * `tt` turns that have begun, `td` turns that are over, `ts` those of them whose transcript is stored
 * `wf` the number of the last entry of `in` that the process has received, `@` and the token of the worker that says so. A worker of an
@@ -31,6 +32,16 @@ _WORKER_PARTS: Final = 4
 _NUMBERS: Final = """
 local function num(text) return tonumber(string.match(text or '', '^%d+')) or 0 end
 local function text(number) return string.format('%.0f', number) end
+"""
+
+_ADMITTED: Final = """
+-- returns the list of a side with one more token. It has at most eight, so that it stays small
+local function admitted(list, token, base)
+    list = (list or '') .. token .. ':' .. base .. ' '
+    local _, count = string.gsub(list, ' ', '')
+    if count > 8 then list = string.gsub(list, '^[^ ]* ', '') end
+    return list
+end
 """
 
 _FIELDS: Final = (
@@ -80,17 +91,18 @@ return {'OK'}
 
 ATTACH: Final = (
     _NUMBERS
+    + _ADMITTED
     + _NOW
     + """
 -- KEYS: hash. ARGV: nonce, milliseconds of the lease, what was shown to come back, bytes of the window, and 1 when the client before
 -- may still say what it has read: until the same client comes again without it
-local m = redis.call('HMGET', KEYS[1], 'ce', 'k', 'ci', 'wi', 'co', 'wo', 'we', 's', 'wb', 'cu', 'cp')
+local m = redis.call('HMGET', KEYS[1], 'ce', 'k', 'ci', 'wi', 'co', 'wo', 'we', 's', 'wb', 'cu', 'cp', 'ch')
 if not m[1] then return {'GONE'} end
 if (m[2] or '') ~= '' and redis.sha1hex(ARGV[3]) ~= m[2] then return {'DENIED'} end
 local token = m[1]
 if string.match(token, '%.(.*)$') ~= ARGV[1] then
     token = text(num(token) + 1) .. '.' .. ARGV[1]
-    redis.call('HSET', KEYS[1], 'ce', token, 'cb', m[3], 'cu', text(now + ARGV[2]), 'cw', ARGV[4])
+    redis.call('HSET', KEYS[1], 'ce', token, 'cb', m[3], 'ch', admitted(m[12], token, m[3]), 'cu', text(now + ARGV[2]), 'cw', ARGV[4])
     if ARGV[5] == '1' then redis.call('HSET', KEYS[1], 'cp', m[1]) end
 end
 if ARGV[5] ~= '1' and m[11] and m[11] ~= '' then redis.call('HSET', KEYS[1], 'cp', '') end
@@ -100,15 +112,17 @@ return {'OK', token, m[3], m[4], m[5], m[6], m[7], m[8], m[9], tonumber(m[10] or
 
 CLAIM: Final = (
     _NUMBERS
+    + _ADMITTED
     + _NOW
     + """
 -- KEYS: hash, in, out. ARGV: nonce, node, milliseconds of the lease
-local m = redis.call('HMGET', KEYS[1], 'we', 's', 'wu', 'wn', 'wo')
+local m = redis.call('HMGET', KEYS[1], 'we', 's', 'wu', 'wn', 'wo', 'wh')
 if not m[1] then return {'GONE'} end
 if m[2] == 'ended' then return {'ENDED'} end
 if string.match(m[1], '%.(.*)$') ~= ARGV[1] then
     if tonumber(m[3]) > now then return {'HELD', m[4] or '', text(tonumber(m[3]) - now)} end
-    redis.call('HSET', KEYS[1], 'we', text(num(m[1]) + 1) .. '.' .. ARGV[1], 'wb', m[5], 'wn', ARGV[2], 's', 'live')
+    local token = text(num(m[1]) + 1) .. '.' .. ARGV[1]
+    redis.call('HSET', KEYS[1], 'we', token, 'wb', m[5], 'wh', admitted(m[6], token, m[5]), 'wn', ARGV[2], 's', 'live')
     for index = 1, 3 do redis.call('PERSIST', KEYS[index]) end
 end
 redis.call('HSET', KEYS[1], 'wu', text(now + ARGV[3]))
@@ -202,7 +216,7 @@ local function lift(field, value) -- several may be of one field
 end
 local other, last_of, taken_of, own_last, own_taken = 'w', 'wo', 'co', 'ci', 'wi'
 if ARGV[1] == 'w' then other, last_of, taken_of, own_last, own_taken = 'c', 'ci', 'wi', 'wo', 'co' end
-local m = redis.call('HMGET', KEYS[1], ARGV[1] .. 'e', other .. 'e', other .. 'b', last_of, taken_of, own_last, own_taken)
+local m = redis.call('HMGET', KEYS[1], ARGV[1] .. 'e', other .. 'e', other .. 'b', last_of, taken_of, own_last, own_taken, other .. 'h')
 if not m[1] then return {'GONE'} end
 if m[1] ~= ARGV[2] then return {'FENCED', m[1]} end
 local token, base, cursor, seen = m[2], tonumber(m[3]), tonumber(ARGV[3]), ARGV[4]
@@ -217,6 +231,14 @@ elseif seen ~= '' and not lifts and num(seen) >= num(token) then
     token, lifts = text(num(seen)) .. '.lost-' .. (replaced or nonce), true
     redis.call('HSET', KEYS[1], other .. 'e', token)
     if other == 'w' then redis.call('HSET', KEYS[1], 'wu', 0) end
+elseif seen ~= '' and not lifts then
+    -- several may have come since: what this end has read is the same up to where the first of them began
+    for each, began in string.gmatch(m[8] or '', '([^ :]+):(%d+) ') do
+        if each ~= seen and num(each) >= num(seen) then
+            base = math.min(base, tonumber(began))
+            break
+        end
+    end
 end
 if lifts and cursor > tonumber(m[4]) then
     -- the broker has lost entries that were read: nothing may take their numbers

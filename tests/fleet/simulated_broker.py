@@ -193,6 +193,7 @@ class SimulatedBroker:
             m = session.fields
             before = m["ce"]
             m["ce"], m["cb"], m["cu"], m["cw"] = token, m["ci"], self.now + lease, window
+            m["ch"] = admitted(m.get("ch", ""), token, m["ci"])
             if waits:
                 m["cp"] = before
         if not waits and m.get("cp"):
@@ -214,6 +215,7 @@ class SimulatedBroker:
         m["wu"] = self.now + lease
         if is_new:
             m["we"], m["wb"], m["wn"], m["s"], session.expires = token, m["wo"], node, "live", None
+            m["wh"] = admitted(m.get("wh", ""), token, m["wo"])
         return ["OK", dict(m)]
 
     def append(self, name: str, call: Append) -> list[Any]:
@@ -428,12 +430,21 @@ def _compared(fields: dict[str, Any], other: str, call: Sync) -> tuple[str, int,
     nonce = token.partition(".")[2]
     if seen and nonce.startswith("lost-") and nonce == f"lost-{seen.partition('.')[2]}":
         return token, max(base, call.cursor), True
-    if not seen or seen == token or num(seen) < num(token):
+    if not seen or seen == token:
         return token, base, seen == token
+    if num(seen) < num(token):
+        later = [each.split(":") for each in fields.get(other + "h", "").split()]
+        first = next((int(began) for each, began in later if each != seen and num(each) >= num(seen)), base)
+        return token, min(base, first), False
     token = fields[other + "e"] = f"{num(seen)}.lost-{nonce.removeprefix('lost-')}"
     if other == "w":
         fields["wu"] = 0
     return token, base, True
+
+
+def admitted(written: str, token: str, base: int) -> str:
+    """The list of the last writers of one side, with one more: it began behind the entry `base`."""
+    return " ".join([*written.split(), f"{token}:{base}"][-8:]) + " "
 
 
 def _raise(fields: dict[str, Any], name: str, value: int) -> None:

@@ -121,10 +121,13 @@ class Ledger:
     # Input.
 
     def sent(self, end: FleetEnd, *, is_prompt: bool, size: int) -> None:
-        """A client has put a line, of `size` bytes. The process has received all but a window of those before it."""
+        """A client has put a line, of `size` bytes. The process has received all but a window of those before it.
+
+        Of a worker whose claim is lost, the broker knows only what it has taken.
+        """
         ahead = sum(line.size for line in self.lines[self._fed_to + 1 :] if line.end is end and line.entry > self._skipped)
         if ahead >= self.manner.window:
-            self.broken("window", f"{ahead} bytes were not fed, and the window is {self.manner.window}")
+            self.broken("window", f"{ahead} bytes were not fed, and the window is {self.manner.window}", excuses=("claim",))
         self.lines.append(InLine(end, is_prompt=is_prompt, size=size))
 
     def attached(self, last: int) -> None:
@@ -153,7 +156,7 @@ class Ledger:
         self.counts["lines in"] += 1
         if hosted.number < self._fed_by:
             self.broken("two fed", f"#{hosted.number} was fed {at} after #{self._fed_by}", excuses=("claim", "renew w"))
-        if at <= self._fed_to:
+        elif at <= self._fed_to:
             self.broken("repeated", f"{at} was fed after {self._fed_to}", excuses=("take w",))
         if self.lines[at].is_dropped:
             self.broken("late", f"{at} was fed, and its client was replaced before it was there", excuses=("attach", "append c"))

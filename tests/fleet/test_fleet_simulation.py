@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+import simulated_broker
 from shares import share
 from simulated_broker import SimulatedBroker
 from simulated_ends import BEAT, Manner, Worker
@@ -246,6 +247,10 @@ def turns_are_over_without_their_results(patch: pytest.MonkeyPatch) -> None:
     _change_call(patch, "sync", lambda broker, session, call: msgspec.structs.replace(call, said=0))
 
 
+def only_the_newest_writer_counts(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(simulated_broker, "admitted", lambda written, token, base: "")
+
+
 class Found(NamedTuple):
     """How a mistake comes out: with this seed for the machines as they are, and with these kinds of faults, or all where there are none."""
 
@@ -264,6 +269,7 @@ MISTAKES: dict[Mistake, Found] = {
     nothing_kept: Found(19),
     numbers_used_twice: Found(0, ("cut_power", "kill_client")),
     no_going_back: Found(24, ("cut_power", "kill_client")),
+    only_the_newest_writer_counts: Found(238, ("cut_power", "kill_client")),
     uncertain_turns_untold: Found(0),
     turns_not_counted: Found(0),
     window_without_bound: Found(1),

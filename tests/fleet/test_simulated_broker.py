@@ -289,3 +289,38 @@ def test_a_call_that_was_cut_and_comes_late_takes_no_turn_back(real: RealBroker)
     real.script(scripts.APPEND, [meta, outgoing], "w", "1.w", 1, 2, 2, 2, "d", b"two results\n")
     real.script(scripts.APPEND, [meta, outgoing], "w", "1.w", 1, 1, 1, 1, "d", b"one result\n")
     assert real.ask("HMGET", meta, "tt", "td", "ts", "wf") == [b"2", b"2", b"2", b"2@1.w"]
+
+
+def test_a_worker_reads_again_what_came_between_a_client_that_was_lost_and_the_newest_one(real: RealBroker) -> None:
+    """The broker has lost `3.lost`, of which the worker has read the entry 2. Another client has said an entry 2 since, and is gone."""
+    keys = FleetKeys("between")
+    meta, incoming, outgoing = keys.meta("one"), keys.incoming("one"), keys.outgoing("one")
+    real.script(scripts.CREATE, [meta], "1.a", LONG, LONG)
+    real.script(scripts.CLAIM, [meta, incoming, outgoing], "w", "node", LONG)
+    real.script(scripts.ATTACH, [meta], "b", LONG, "", 1)
+    real.script(scripts.APPEND, [meta, incoming], "c", "2.b", 1, "", "", "", "d", b"read\n")
+    real.script(scripts.ATTACH, [meta], "c", LONG, "", 1)
+    real.script(scripts.APPEND, [meta, incoming], "c", "3.c", 2, "", "", "", "d", b"said between\n")
+    real.script(scripts.ATTACH, [meta], "d", LONG, "", 1)
+    assert real.ask("HMGET", meta, "cb", "ch") == [b"2", b"2.b:0 3.c:1 4.d:2 "]
+    told = (0, 0, 0, "", 0, 0)
+    answer = real.script(scripts.SYNC, [meta], "w", "1.w", 2, "3.lost", 2, *told)
+    assert plain(answer[:3]) == ["OK", "4.d", "1"]
+    assert real.ask("HGET", meta, "wi") == b"1"
+    for seen, base in (("2.b", 1), ("3.c", 2), ("4.d", 2), ("", 2)):
+        assert plain(real.script(scripts.SYNC, [meta], "w", "1.w", 2, seen, 1, *told)[2]) == str(base)
+
+
+def test_the_list_of_the_last_writers_stays_short_and_is_read_whatever_is_in_it(real: RealBroker) -> None:
+    keys = FleetKeys("short")
+    meta = keys.meta("one")
+    real.script(scripts.CREATE, [meta], "1.a", LONG, LONG)
+    for number in range(2, 40):
+        real.script(scripts.ATTACH, [meta], f"n{number}", LONG, "", 1)
+    assert real.ask("HGET", meta, "ch") == b"".join(b"%d.n%d:0 " % (number, number) for number in range(32, 40))
+    for hostile in ("x" * 1000, " : : ", "9.a:", "9.a:1", ":1 ", "9.a:99999999999999999999 "):
+        real.ask("HSET", meta, "ch", hostile)
+        assert plain(real.script(scripts.SYNC, [meta], "w", "0.", 0, "9.z", 0, 0, 0, 0, "", 0, 0)[:3]) == ["OK", "39.n39", "0"]
+        real.script(scripts.ATTACH, [meta], "a b:1", LONG, "", 1)
+        real.script(scripts.ATTACH, [meta], "n39", LONG, "", 1)
+        real.ask("HSET", meta, "ce", "39.n39")
