@@ -214,8 +214,9 @@ class Query(Controls):
 
         A running turn is interrupted, the input ends, and the peer gets `timeout` seconds to end by itself, or 60 % of `close_timeout` if
         that is less. With `wait_for_background`, the query first waits, within the same seconds, until running turns and background agents
-        are finished, and does not interrupt them before. Then the transport is closed in any case, and the query waits for callbacks that
-        do not stop when they are cancelled.
+        are finished, and does not interrupt them before. Otherwise a CLI whose background agents would go on without the hooks of this
+        query (2.1.191 and older) is told to end them. Then the transport is closed in any case, and the query waits for callbacks that do
+        not stop when they are cancelled.
 
         With `hurry`, all of it takes `close_timeout` seconds, or 1 by default. `async with` hurries when its block ends by an error or a
         cancellation, and so does a cancelled close. When several tasks close at once, the shortest time counts.
