@@ -243,7 +243,7 @@ end
 if lifts and cursor > tonumber(m[4]) then
     -- the broker has lost entries that were read: nothing may take their numbers
     redis.call('HSET', KEYS[1], last_of, ARGV[3])
-    if token ~= seen then base = cursor redis.call('HSET', KEYS[1], other .. 'b', ARGV[3]) end
+    if token ~= seen then base = cursor redis.call('HSET', KEYS[1], other .. 'b', ARGV[3], other .. 'h', '') end
     if cursor > tonumber(m[5]) then
         redis.call('HSET', KEYS[1], taken_of, ARGV[3])
         if ARGV[1] == 'w' then lift('tt', ARGV[10]) end

@@ -297,6 +297,7 @@ class SimulatedBroker:
             m[last_of] = call.cursor
             if token != seen:
                 base = m[other + "b"] = call.cursor
+                m[other + "h"] = ""
             if call.cursor > m[taken_of]:
                 m[taken_of] = call.cursor
                 if side == "w":

@@ -309,6 +309,11 @@ def test_a_worker_reads_again_what_came_between_a_client_that_was_lost_and_the_n
     assert real.ask("HGET", meta, "wi") == b"1"
     for seen, base in (("2.b", 1), ("3.c", 2), ("4.d", 2), ("", 2)):
         assert plain(real.script(scripts.SYNC, [meta], "w", "1.w", 2, seen, 1, *told)[2]) == str(base)
+    # the worker has read the entries up to 5 of a client that is lost: nothing before is there any more, or ever read again
+    assert plain(real.script(scripts.SYNC, [meta], "w", "1.w", 5, "9.new", 2, *told)[:3]) == ["OK", "9.lost-d", "5"]
+    real.script(scripts.ATTACH, [meta], "e", LONG, "", 1)
+    assert real.ask("HMGET", meta, "ce", "ch") == [b"10.e", b"10.e:5 "]
+    assert plain(real.script(scripts.SYNC, [meta], "w", "1.w", 5, "9.new", 5, *told)[2]) == "5"
 
 
 def test_the_list_of_the_last_writers_stays_short_and_is_read_whatever_is_in_it(real: RealBroker) -> None:
