@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -108,8 +109,34 @@ def test_small_messages_are_compared_by_the_fastest_rounds_which_a_busy_minute_d
     assert fastest(costs, "limit", "ours", clock="wall")["median"] == pytest.approx(0.5)
     by_name = {target.what: target for target in speed("targets").TARGETS}
     for clock, place in (("", ()), (", by the clock", ("wall",))):
-        target = by_name[f"small messages typed, against the limit{clock}"]
-        assert target.place == ("reading", "delta, 263 B", "ratios", "limit / ours, typed", "fastest", *place)
+        target = by_name[f"small messages typed, through Query, against the official client{clock}"]
+        assert target.place == ("reading", "delta, 263 B", "ratios", "official / ours, Query, typed", "fastest", *place)
+
+
+@pytest.mark.parametrize(("by_time", "by_instructions", "figure"), [(0.35, 0.7, 1.0), (0.7, 0.0, 1.0), (0.35, 0.0, 0.5)])
+def test_small_messages_beside_the_limit_count_by_time_or_by_instructions(
+    speed: Callable[[str], Any], by_time: float, by_instructions: float, figure: float
+) -> None:
+    (target,) = [target for target in speed("targets").TARGETS if target.what == "small messages typed, against the limit"]
+    table = {"paired": {"limit / ours, typed": {"median": by_time}}, "instructions": {"median": by_instructions}}
+    assert target.figure({"reading": {"delta, 263 B": table}}) == pytest.approx(figure)
+
+
+def test_the_instructions_of_a_message_are_the_difference_of_two_runs(
+    speed: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program in the place of valgrind counts 9 for each message of the limit, and 12 for one of ours, beside 1,000 for all else."""
+    counted = speed("instructions")
+    fake = tmp_path / "valgrind"
+    fake.write_text(
+        '#!/bin/sh\neval "n=\\${$#}"\ncase "$*" in *" limit "*) each=9 ;; *) each=12 ;; esac\n'
+        'echo "==7== Collected : $((1000 + n * each))" >&2\n'
+    )
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert counted.compared(tmp_path, "asyncio") == {"limit": 9.0, "ours": 12.0, "median": 0.75}
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    assert counted.compared(tmp_path, "asyncio") == counted.UNKNOWN
 
 
 def test_a_first_conversation_is_compared_with_the_official_one_and_with_a_loop_of_asyncio(speed: Callable[[str], Any]) -> None:

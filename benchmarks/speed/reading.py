@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
-from speed import limit, official, ours, typescript
+from speed import instructions, limit, official, ours, typescript
 from speed.bench import Bench, Table, Tables
+from speed.harness import Cost, compare, ratio
 from speed.peers import handshake_peer, line_peer
 from speed.workload import SHAPES, Workload
 
@@ -22,6 +25,8 @@ _CHECKED_SCALE = 0.2
 
 _SHORT, _MORE_ROUNDS = "delta, 263 B", 3
 """In a check, ours reads the small messages of a round in 40 ms, so single rounds differ much."""
+_PAIRS = 15
+"""Times as many rounds for ours and the limit alone. One follows the other within 40 ms, so what slows the machine slows both."""
 
 
 def tables(bench: Bench) -> Tables:
@@ -46,4 +51,15 @@ def _measure(bench: Bench, shape: str) -> Table:
     if shape in _ALSO_TYPESCRIPT and bench.scale > _CHECKED_SCALE and typescript.installed():
         runs["TypeScript SDK"] = functools.partial(typescript.query_typed, session, work, home=bench.folder)
         ratios["TypeScript SDK / ours, Query, typed"] = ("TypeScript SDK", "ours, Query, typed")
-    return bench.compare(runs, ratios=ratios, unit="message")
+    table = bench.compare(runs, ratios=ratios, unit="message")
+    if shape == _SHORT:
+        table["paired"] = _paired(bench, runs)
+        table["instructions"] = instructions.compared(bench.folder, bench.backend) if bench.rounds else instructions.UNKNOWN
+    return table
+
+
+def _paired(bench: Bench, runs: Mapping[str, Callable[[], Cost]]) -> dict[str, Any]:
+    """Return the ratio of the limit and ours, typed, from rounds of these two alone."""
+    pair = ("limit, typed", "ours, Query, typed")
+    costs = compare({name: runs[name] for name in pair}, rounds=_PAIRS * bench.rounds // _MORE_ROUNDS)
+    return {"limit / ours, typed": {**ratio(costs, *pair), "wall": ratio(costs, *pair, clock="wall")}}
