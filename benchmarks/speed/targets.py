@@ -113,7 +113,7 @@ def _small(what: str, ratio: str, least: float) -> list[Target]:
 def _beside_the_limit() -> list[Target]:
     """Return targets for small messages beside the limit, in rounds of these two alone.
 
-    How much of the limit's time is left differs by machine, 0.46 to 0.61, and on a busy one by the minute. Its instructions do not.
+    How much of the limit's time is left differs by machine, 0.46 to 0.61, and by the minute. The ratio of instructions differs by 2 %.
     """
     what, place, least = "small messages typed, against the limit", ("reading", "delta, 263 B"), 0.7
     paired = (*place, "paired", "limit / ours, typed")
@@ -207,7 +207,7 @@ TARGETS = (
         most=1.0,
         inverse=True,
     ),
-    # 60 ms of a fast machine. Both are imports, so a machine that is slow with files and code is slow with both.
+    # Both are imports, so a machine that is slow with files and code is slow with both. A fast one takes 60 ms for each.
     AtMost(
         "what a first conversation, with its imports, adds to an event loop, times what asyncio's loop adds to Python",
         ("importing", "first conversation", "added_ratios", "asyncio's loop / ours"),
