@@ -112,8 +112,8 @@ def _answer_to(request_id: str) -> dict[str, Any]:
     return {"type": "control_response", "response": {"subtype": "success", "request_id": request_id, "response": payload}}
 
 
-_BY_THE_CLOCK = {"_Ringer._run"}
-"""The task of a trio run that rings alarms. It goes on when its time has come, whatever is sent meanwhile."""
+_BY_THE_CLOCK = {"Alarm.ring", "_Ringer._run"}
+"""Functions that call others when a time has come, whatever is sent meanwhile. Neither they nor what they call is counted."""
 
 
 @dataclass
@@ -136,7 +136,7 @@ class Passage:
         code = frame.f_code
         if id(frame) in self._known or not code.co_filename.startswith(f"{PACKAGE}{os.sep}") or code.co_name.endswith("comp>"):
             return
-        if code.co_qualname in _BY_THE_CLOCK:
+        if _runs_by_the_clock(frame):
             return
         self._known.add(id(frame))
         self._frames.append(frame)  # kept, so that its id is not used again
@@ -150,6 +150,12 @@ class Passage:
         """One line of the table."""
         counts = (len(self.files), len(self.calls), self.calls.total(), self.coroutines, len(self.objects))
         return f"{name:<12}" + "".join(f"{count:>11}" for count in counts)
+
+
+def _runs_by_the_clock(frame: FrameType | None) -> bool:
+    while frame is not None and frame.f_code.co_qualname not in _BY_THE_CLOCK:
+        frame = frame.f_back
+    return frame is not None
 
 
 @contextlib.contextmanager

@@ -10,9 +10,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 import claude_transport as ct
+from claude_transport.loops.alarm import Alarm
 
 ROOT = Path(__file__).parents[2]
 CLIENT = ROOT / "claude_transport" / "client"
@@ -205,6 +207,15 @@ async def test_tracing_without_an_sdk_adds_two_functions_and_no_coroutine(counte
     bare, traced = [(await counter.count_paths(around))["send()"] for around in (None, ct.TracingTransport)]
     assert traced.coroutines == bare.coroutines
     assert traced.calls.total() - bare.calls.total() <= 2, [*(traced.calls - bare.calls)]
+
+
+async def test_what_an_alarm_does_when_its_time_has_come_is_not_counted(counter: Any) -> None:
+    rung = anyio.Event()
+    alarm = Alarm(lambda: (Alarm(rung.set).cancel(), rung.set()))  # a call of the package
+    alarm.set(anyio.current_time())
+    with counter.counting() as path:
+        await rung.wait()
+    assert [*path.calls] == []
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
