@@ -15,6 +15,7 @@ import contextlib
 import contextvars
 import logging
 import os
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +35,12 @@ logger: logging.Logger = logger_for(__name__)
 _PACE_BYTES: Final = 512 * 2**10
 """Bytes between two full checkpoints of `CooperativeYield`: some thousand small messages, or the work of two milliseconds."""
 
+_LOADED_SECONDS: Final = 0.0005
+"""A checkpoint that takes longer has let other tasks work. Ten streams that carry 512 KiB at a time would keep them waiting for long."""
+
+_LOADED_STEPS: Final = 8
+"""Steps that are full checkpoints after a long one. trio may resume the caller before the others, so that one alone does not tell."""
+
 
 _LOOK_AGAIN: Final = 0.02
 """Seconds between two looks at pipes that the system does not let trio wait for."""
@@ -43,12 +50,17 @@ class CooperativeYield:
     """Lets other tasks run now and then, in a loop whose steps do not wait.
 
     A full checkpoint at every step would cost as much as carrying 64 KiB.
+
+    Args:
+        heeds_load: make every step a full checkpoint while one of the last eight let other tasks work for half a millisecond or more.
     """
 
-    __slots__ = ("_left",)
+    __slots__ = ("_heeds_load", "_left", "_loaded_steps")
 
-    def __init__(self) -> None:
+    def __init__(self, *, heeds_load: bool = False) -> None:
+        self._heeds_load = heeds_load
         self._left = 0
+        self._loaded_steps = 0
 
     async def step(self, size: int = READ_BYTES) -> None:
         """Let other tasks run at the first step, and then after every 512 KiB. Every step raises if the task was cancelled.
@@ -56,11 +68,18 @@ class CooperativeYield:
         Args:
             size: bytes that the step carries. A smaller step counts as 64 KiB.
         """
-        is_turn = self._left <= 0 or is_being_cancelled_here()
-        if is_turn:
-            self._left = _PACE_BYTES
-        self._left -= max(READ_BYTES, size)
-        await (anyio.lowlevel.checkpoint() if is_turn else anyio.lowlevel.checkpoint_if_cancelled())
+        if self._left > 0 and not is_being_cancelled_here():
+            self._left -= max(READ_BYTES, size)
+            await anyio.lowlevel.checkpoint_if_cancelled()
+            return
+        began = time.perf_counter()
+        await anyio.lowlevel.checkpoint()
+        if self._heeds_load and time.perf_counter() - began >= _LOADED_SECONDS:
+            self._loaded_steps = _LOADED_STEPS
+        if self._loaded_steps:
+            self._loaded_steps -= 1
+        else:
+            self._left = _PACE_BYTES - max(READ_BYTES, size)
 
 
 class Inflow:

@@ -279,7 +279,7 @@ class ProcessStream(SendsAtOnce, ClosesInATask, Pourable):
         self._diagnose = diagnose
         self._started_at = dt.datetime.now(dt.UTC)
         self._output_over = False
-        self._pace = CooperativeYield()
+        self._pace = CooperativeYield(heeds_load=True)
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
         """Wait for at least one byte of the child's output, and return at most `max_bytes`."""
