@@ -2,7 +2,7 @@
 
     python benchmarks/bench_tricks.py                      every trick on both event loops
     python benchmarks/bench_tricks.py --backend trio --rounds 3
-    python benchmarks/bench_tricks.py --only pour pace
+    python benchmarks/bench_tricks.py --only pour "pace of reading"
 
 Each figure is a ratio of processor time: without the trick, divided by with it. 1.30 means that the work costs 30 % more without it.
 The runs take turns and each round gives one ratio; the figure is the median, followed by the quartiles. Processor time depends
@@ -53,7 +53,7 @@ class Trick(NamedTuple):
 class EventWakeup:
     """`Wakeup`, made of an `anyio.Event` for each wait."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, beside: object = None) -> None:
         self._event: anyio.Event | None = None
 
     @property
@@ -126,7 +126,7 @@ def without_dryness() -> Iterator[None]:
         del inflow.Inflow.is_dry
 
 
-async def _checkpoint(_self: Any) -> None:
+async def _checkpoint(_self: Any, _size: int = 0) -> None:
     await anyio.lowlevel.checkpoint()
 
 
@@ -138,7 +138,7 @@ def without_pace(of: type) -> Iterator[None]:
         step = _checkpoint
 
     module = sys.modules[of.__module__]
-    with replaced(module, "Pace", Slow):
+    with replaced(module, "CooperativeYield", Slow):
         yield
 
 
@@ -255,7 +255,7 @@ def main() -> None:
     parser.add_argument("--only", choices=list(TRICKS), nargs="+", default=list(TRICKS), metavar="TRICK", help=f"of {', '.join(TRICKS)}")
     parser.add_argument("--backend", choices=["asyncio", "trio", "both"], default="both")
     parser.add_argument("--rounds", type=int, default=9, help="ratios for each trick (default 9)")
-    parser.add_argument("--sessions", type=int, default=25, help='of the scenario "alone" (default 20)')
+    parser.add_argument("--sessions", type=int, default=25, help='of the scenario "alone" (default 25)')
     parser.add_argument("--scale", type=float, default=1.0, help="times as many messages (default 1.0)")
     options = parser.parse_args()
     for backend in backends_of(options):
