@@ -386,9 +386,9 @@ class CLIPath(Attempt):
         try:
             transport = self._request.transport_with(self._request.cli_options())
             async with Query(transport, close_timeout=self._request.close_timeout) as query:
-                # a transport of the caller need not know the policy
-                settings = partial(query.request, "get_settings")
-                await check_session_billing(self._request.options.billing, query.initialization, ask_settings=settings)
+                if self._request.make_transport is not None:  # such a transport need not know the policy; ours tells it to the query
+                    settings = partial(query.request, "get_settings")
+                    await check_session_billing(self._request.options.billing, query.initialization, ask_settings=settings)
                 everything = query.messages()
                 self.dispatched = True
                 turn = await query.send(self._request.prompt)

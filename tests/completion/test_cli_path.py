@@ -296,6 +296,15 @@ async def test_s3_1_a_cli_that_would_charge_somebody_else_never_gets_the_prompt(
     assert waits.seconds == []
 
 
+@pytest.mark.parametrize(("billing", "times"), [("subscription", 1), ("subscription_strict", 1), (None, 0)])
+async def test_a_cli_is_asked_once_for_the_settings_that_a_policy_needs(fake_claude: FakeMaker, billing: Any, times: int) -> None:
+    fake = fake_claude(turn(steps.Text("Hello."), steps.Result()))
+    options = ct.ClaudeOptions(cli_path=fake.path, env={"PATH": "/usr/bin:/bin"}, env_mode="exact")
+    assert (await ask(options, billing=billing)).text == "Hello."
+    (call,) = fake.calls()
+    assert len(call.requests("get_settings")) == times
+
+
 async def test_s1_1_blind_callers_catch_one_class_and_others_what_only_the_cli_raises(cli_options: Options) -> None:
     with pytest.raises(ct.ClaudeTransportError) as caught:
         await ask(cli_options(turn(steps.Exit(3))), retry=ct.RetryPolicy.none())
