@@ -18,8 +18,9 @@ COUNTING = 'echo "$@" >> "{folder}/asked"\n'
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Make:
-    """Make a `claude` of this shell script, which writes down what it is asked."""
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Make a `claude` of this shell script, which writes down what it is asked. A loaded machine has time to start it."""
+    monkeypatch.setattr(discovery, "PROBE_TIMEOUT", 60.0)
 
     def written(script: str) -> Path:
         path = tmp_path / "claude"
