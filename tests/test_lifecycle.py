@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import gc
+import itertools
 import os
 import re
 import subprocess
@@ -96,12 +97,11 @@ def test_what_does_not_run_on_both_event_loops_is_named(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\nanyio_mode = auto\n")
     modules = {"test_a": "", "test_b": "pytest.skip('no', allow_module_level=True)", "test_c": "pytestmark = pytest.mark.skip"}
     names = sorted(re.findall(r"def (test_\w+)", LEFT_OUT))
-    said: dict[str, list[str]] = {}
     for stem, line in modules.items():
         (tests / f"{stem}.py").write_text(LEFT_OUT.format(module=line))
-        wanted = [f"{stem}.py::{name}" for name in names]
-        found = row_maps.collect(wanted, tmp_path / "collected.json", tests=tests)
-        said[stem] = [complaint.partition("::")[2] for complaint in row_maps.complaints(wanted, found)]
+    wanted = {stem: [f"{stem}.py::{name}" for name in names] for stem in modules}
+    found = row_maps.collect([*itertools.chain(*wanted.values())], tmp_path / "collected.json", tests=tests)
+    said = {stem: [complaint.partition("::")[2] for complaint in row_maps.complaints(wanted[stem], found)] for stem in modules}
     assert said["test_a"] == [
         "test_expected_to_fail is skipped here, expected to fail, or left to the nightly run",
         "test_nightly is skipped here, expected to fail, or left to the nightly run",
@@ -125,27 +125,29 @@ def test_without_a_loop(): pass
 """
 
 
-@pytest.mark.parametrize(("marks", "kept"), [("()", {1}), ("[pytest.mark.both_loops]", {2})])
-def test_ci_runs_an_end_to_end_test_on_one_loop_and_the_night_on_the_other(tmp_path: Path, marks: str, kept: set[int]) -> None:
+def test_ci_runs_an_end_to_end_test_on_one_loop_and_the_night_on_the_other(tmp_path: Path) -> None:
     tests = tmp_path / "tests"
     tests.mkdir()
     for name in ("conftest.py", "cli_under_test.py"):
         (tests / name).write_text((TESTS / name).read_text())
     (tmp_path / "pytest.ini").write_text("[pytest]\nanyio_mode = auto\nmarkers =\n    e2e:\n    nightly:\n    both_loops:\n    needs:\n")
-    (tests / "test_a.py").write_text(END_TO_END.format(marks=marks))
-    chosen = {}
+    (tests / "test_one.py").write_text(END_TO_END.format(marks="()"))
+    (tests / "test_both.py").write_text(END_TO_END.format(marks="[pytest.mark.both_loops]"))
+    output = {}
     for when in ("not nightly", "nightly"):
         command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-m", f"e2e and {when}", str(tests)]
         done = subprocess.run(
             command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(TESTS)}, check=False
         )
-        chosen[when] = re.findall(r"::(test_\w+)(?:\[(\w+)-(\d+)\])?", done.stdout)
-    loops = {number: {loop for _, loop, at in chosen["not nightly"] if at == str(number)} for number in range(20)}
-    assert {len(each) for each in loops.values()} == kept
-    assert {*loops[0], *(loop for each in loops.values() for loop in each)} == {"asyncio", "trio"}
-    assert ("test_without_a_loop", "", "") in chosen["not nightly"]
-    assert sorted({*chosen["not nightly"], *chosen["nightly"]}) == sorted([*chosen["not nightly"], *chosen["nightly"]])
-    assert len(chosen["not nightly"]) + len(chosen["nightly"]) == 41
+        output[when] = done.stdout
+    for module, kept in {"test_one.py": {1}, "test_both.py": {2}}.items():
+        chosen = {when: re.findall(rf"{module}::(test_\w+)(?:\[(\w+)-(\d+)\])?", text) for when, text in output.items()}
+        loops = {number: {loop for _, loop, at in chosen["not nightly"] if at == str(number)} for number in range(20)}
+        assert {len(each) for each in loops.values()} == kept
+        assert {*loops[0], *(loop for each in loops.values() for loop in each)} == {"asyncio", "trio"}
+        assert ("test_without_a_loop", "", "") in chosen["not nightly"]
+        assert sorted({*chosen["not nightly"], *chosen["nightly"]}) == sorted([*chosen["not nightly"], *chosen["nightly"]])
+        assert len(chosen["not nightly"]) + len(chosen["nightly"]) == 41
 
 
 SKIPPED_PROOF = """
