@@ -73,9 +73,10 @@ class PassingLines:
         start: starts the task that writes.
         write: writes one line.
         on_failure: called with what `write` raised, and the line.
+        on_rest: called when every line is written or taken.
     """
 
-    __slots__ = ("_arrival", "_is_running", "_lines", "_on_failure", "_start", "_write", "size")
+    __slots__ = ("_arrival", "_is_running", "_lines", "_on_failure", "_on_rest", "_start", "_write", "size")
 
     def __init__(
         self,
@@ -83,10 +84,12 @@ class PassingLines:
         start: Callable[..., object],
         write: Callable[[Any], Awaitable[object]],
         on_failure: Callable[[Exception, Delivery], object],
+        on_rest: Callable[[], object],
     ) -> None:
         self._start = start
         self._write = write
         self._on_failure = on_failure
+        self._on_rest = on_rest
         self._lines: deque[Delivery] | tuple[()] = ()  # made for lines that pass: most of the time there are none
         self.size: int = 0
         """Bytes of the lines that are not written yet, as `Delivery.size` counts them."""
@@ -105,6 +108,10 @@ class PassingLines:
 
     def __iter__(self) -> Iterator[Delivery]:
         return iter(self._lines)
+
+    def __bool__(self) -> bool:
+        """True while lines are not written yet."""
+        return bool(self._lines)
 
     def take_all(self) -> list[Delivery]:
         """Return the lines that are not written yet, and write none of them any more."""
@@ -139,6 +146,7 @@ class PassingLines:
                 self._arrival.fire()
         finally:
             self._is_running = False
+        self._on_rest()
 
 
 class LineWriter:
@@ -193,7 +201,7 @@ class LineWriter:
     def begin(self, start: Callable[..., object], *, at_once: AtOnce | None) -> None:
         """Write from now on. `start` starts the writing task, with the first line that cannot be written at once."""
         self._start = start
-        self._passing = PassingLines(start=start, write=self._transport.write, on_failure=self.note_failure)
+        self._passing = PassingLines(start=start, write=self._transport.write, on_failure=self.note_failure, on_rest=self._write_at_once)
         self._at_once = at_once
         self.write_now = None if at_once is None else at_once.write
 
@@ -231,7 +239,7 @@ class LineWriter:
         elif is_end and self.write_now is not None and self._at_once is not None and self._at_once.end_input():
             self._input_ended, self.write_now = True, None
             delivery.settle(None)
-        elif delivery.is_control and self._is_prompt_in_flight:
+        elif delivery.is_control and (self._passing or self._is_prompt_in_flight):  # it overtakes no other control line
             self._let_pass(delivery)
         else:
             self._input_ended = is_end
@@ -360,6 +368,12 @@ class LineWriter:
             self._queue = ()
         return delivery
 
+    def _write_at_once(self) -> None:
+        """Write the next line without waiting, if no other line is before it."""
+        is_idle = not (self._queue or self._in_flight or self._passing)
+        if is_idle and self._at_once is not None and not (self._input_ended or self._unwritable or self._is_over):
+            self.write_now = self._at_once.write
+
     async def _write_all(self) -> None:
         """Write what is put in the queue, in order, until `stop()`."""
         try:
@@ -368,8 +382,7 @@ class LineWriter:
                 while not self._queue:
                     if self._is_over:
                         return
-                    if not self._input_ended and not self._unwritable:
-                        self.write_now = None if self._at_once is None else self._at_once.write
+                    self._write_at_once()
                     await self._arrival.wait()
                 first = self._next_line()
                 self._in_flight = [first]

@@ -82,6 +82,32 @@ async def test_what_passes_keeps_its_order() -> None:
         query.abandon(timeout=0.0)
 
 
+class SlowToAnswer(Slow):
+    """Waits with the first answer for longer than with a prompt."""
+
+    async def write(self, data: str | bytes) -> None:
+        if b'"first"' in (data.encode() if isinstance(data, str) else data):
+            await anyio.sleep(10)
+        await super().write(data)
+
+
+async def test_a_line_after_the_prompt_does_not_overtake_one_that_passed_it() -> None:
+    transport = ForeignTransport()
+    async with Query(SlowToAnswer(transport, four_seconds), can_use_tool=allow) as query:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(query.send, "p0")
+            await anyio.sleep(1)
+            transport.say(permission("first"))
+        transport.say(permission("second"))
+        await soon(lambda: len(transport.responses()) == 2)
+        assert [frame["response"]["request_id"] for frame in transport.written if frame["type"] == "control_response"] == [
+            "first",
+            "second",
+        ]
+        await query.send("p1")
+    assert [name_of(frame) for frame in transport.written][:5] == ["initialize", "p0", "control_response", "control_response", "p1"]
+
+
 async def test_requests_that_wait_behind_a_prompt_pass_it_as_well() -> None:
     """Both are in the queue before the writing task has taken its first step."""
     transport = ForeignTransport()
