@@ -14,6 +14,7 @@ import anyio
 from claude_transport.exchange.arguments import check_number
 from claude_transport.exchange.failures import guarded
 from claude_transport.loggers import logger_for
+from claude_transport.loops.current import clock_here
 from claude_transport.transport import HURRIED_CLOSE, SessionTerms, TransportLike
 
 logger: logging.Logger = logger_for(__name__)
@@ -61,7 +62,7 @@ class TransportEnd:
             return timeout
         patience = min(timeout, in_all * _PEER_SHARE)
         if self._terms.hurry is not None:  # else it takes its own time
-            self._due = min(self._due, anyio.current_time() + in_all)
+            self._due = min(self._due, clock_here()() + in_all)
             if self._limit is not None:
                 shorten(self._limit, self._due)
                 self._tell()
@@ -74,7 +75,7 @@ class TransportEnd:
     @property
     def left(self) -> float:
         """Seconds that are left; infinite when there is no haste."""
-        return max(self._due - anyio.current_time(), 0.0) if self._due < math.inf else math.inf
+        return max(self._due - clock_here()(), 0.0) if self._due < math.inf else math.inf
 
     def patience(self, otherwise: float) -> float:
         """Return the seconds that the peer gets to end by itself when the caller names none: a part of `close_timeout`, or `otherwise`."""

@@ -32,7 +32,7 @@ from claude_transport.errors import (
 )
 from claude_transport.loggers import logger_for
 from claude_transport.loops.background import LoopTask
-from claude_transport.loops.current import FairLock
+from claude_transport.loops.current import FairLock, clock_here
 from claude_transport.protocol.codec import LineDecoder, is_torn
 from claude_transport.protocol.envelope import DecodeFailure, OversizedMessage
 from claude_transport.protocol.framing import DEFAULT_MAX_LINE_BYTES, LineBlock, LineFramer, OversizedLine
@@ -549,7 +549,7 @@ class StreamTransport(Transport):
         """Have `close()` take `seconds` from now at most, also when it is under way. Does not begin to close. The least value counts."""
         self._close_timeout = min(self._close_timeout, max(seconds, 0.0))
         if self._patience is not None:
-            self._patience.deadline = min(self._patience.deadline, anyio.current_time() + self._close_timeout)
+            self._patience.deadline = min(self._patience.deadline, clock_here()() + self._close_timeout)
         if isinstance(self._stream, ClosesInATask):
             self._stream.hurry(self._close_timeout)
 

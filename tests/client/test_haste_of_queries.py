@@ -6,6 +6,8 @@ processes.
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 import functools
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -13,8 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import pytest
+import sniffio
+import trio
 from peers import ForeignTransport
 from virtual_time import Backend, jumping_backends
 
@@ -120,7 +125,20 @@ async def by_abandoning(query: Query) -> None:
     await query.aclose()
 
 
-WAYS = [by_error, by_cancellation, by_request, by_abandoning]
+async def by_abandoning_outside_of_a_task(query: Query) -> None:
+    """As in the handler of a signal, or in a finaliser."""
+    await query.start()
+    abandon = functools.partial(query.abandon, hurry=True)
+    if sniffio.current_async_library() == "trio":
+        trio.lowlevel.current_trio_token().run_sync_soon(abandon)
+    else:
+        asyncio.get_running_loop().call_soon(abandon, context=contextvars.Context())
+    for _ in range(3):
+        await anyio.lowlevel.checkpoint()
+    await query.aclose()
+
+
+WAYS = [by_error, by_cancellation, by_request, by_abandoning, by_abandoning_outside_of_a_task]
 
 
 @pytest.mark.parametrize(("close_timeout", "seconds"), [(None, 1.0), (0.2, 0.2), (4.0, 4.0), (0.0, 0.0)])
