@@ -356,7 +356,8 @@ class Child:
         if not self.has_exited():
             return False
         self.close_input()
-        self.inflow.close()
+        self._note_unread(self.inflow.close())
+        self._note_rest()
         self.drain_stderr_now()
         self._reap()
         self._has_group = self._signal_group(0, count=False)
@@ -378,9 +379,7 @@ class Child:
             await self._end_process()
         finally:
             self._discarding.end()
-        for _ in range(_PIPE_READS):
-            if not self._note_unread(self._read_now(self._stdout)):
-                break
+        self._note_rest()
         self.drain_stderr_now()
         await self._end_group(min(_GROUP_GRACE, max(self._countdown.left, self._countdown.last_step)))
         over = anyio.Event()
@@ -404,6 +403,12 @@ class Child:
             except Exception:
                 logger.exception("on_unread of process %d failed", self.pid)
         return bool(data)
+
+    def _note_rest(self) -> None:
+        """Hand on what the pipe still holds."""
+        for _ in range(_PIPE_READS):
+            if not self._note_unread(self._read_now(self._stdout)):
+                break
 
     async def _end_process(self) -> None:
         for step, signum in enumerate((signal.SIGTERM, signal.SIGKILL)):

@@ -64,6 +64,18 @@ async def test_what_nobody_has_read_is_handed_on_when_it_is_closed() -> None:
     assert b"".join(unread) == b"before\nafter\n"
 
 
+@pytest.mark.parametrize("is_read", [False, True])
+async def test_what_nobody_has_read_of_a_process_that_has_exited_is_handed_on_as_well(is_read: bool) -> None:
+    unread: list[bytes] = []
+    stream = await started("echo first; read line; head -c 60000 /dev/zero; echo last", on_unread=unread.append)
+    with anyio.fail_after(60):
+        read = await stream.receive() if is_read else b""
+        await stream.send(b"go on\n")
+        await anyio.to_thread.run_sync(os.waitid, os.P_PID, stream.extra(StreamAttribute.pid), os.WEXITED | os.WNOWAIT)
+        await stream.aclose()
+    assert read + b"".join(unread) == b"first\n" + bytes(60000) + b"last\n"
+
+
 async def test_a_process_that_resists_is_ended_in_the_close_timeout_when_its_stream_is_dropped() -> None:
     gone = anyio.Event()
     held = [await started("trap '' TERM; echo ready; while :; do sleep 600; done", on_gone=gone.set, close_timeout=0.2)]
