@@ -340,7 +340,9 @@ class MessageStorage:
     @property
     def buffered_bytes(self) -> int:
         """Bytes of memory that the messages take which were not taken yet (see `cost_of`)."""
-        return self._inbox.cost + sum(turn.mailbox.cost for turn in self._turns.values())
+        turns = self._turns
+        refs = [] if isinstance(turns, dict) else turns.valuerefs()  # a copy: this may be read in any thread
+        return self._inbox.cost + sum(turn.mailbox.cost for ref in refs if (turn := ref()) is not None)
 
     def open_turn(self, uuid: str, conversation: Conversation) -> Turn:
         """Return a handle on the prompt `uuid`. Its messages are kept for as long as the handle is held."""

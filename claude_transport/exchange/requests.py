@@ -107,7 +107,7 @@ class PendingRequests(Generic[K]):
     @property
     def names(self) -> dict[K, str]:
         """What is asked, by id."""
-        return {request.key: request.name for request in self._requests.values()}
+        return {request.key: request.name for request in list(self._requests.values())}  # a copy: this may be read in any thread
 
     def add(self, key: K, name: str, line: bytes) -> PendingRequest[K]:
         """Register a request, before its line is written."""
