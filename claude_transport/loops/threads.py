@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
 import sys
 import threading
 import weakref
@@ -15,7 +16,7 @@ from typing import Any, Final, Generic, Literal, Protocol, Self, TypeVar, cast
 
 import anyio
 
-from claude_transport.errors import ConfigurationError, TransportClosed, UsageError
+from claude_transport.errors import ConfigurationError, SpawnError, TransportClosed, UsageError
 from claude_transport.loops.background import LoopTask
 from claude_transport.loops.current import HostLoop
 
@@ -122,6 +123,7 @@ class LoopThread:
         self._lock = threading.Lock()
         self._jobs: set[_Job[Any]] = set()
         self._thread: threading.Thread | None = None
+        self._process: int | None = None  # the one that started the thread: a fork of it has no such thread
         self._host: HostLoop | None = None
         self._over = False
         self._started = threading.Event()
@@ -135,18 +137,19 @@ class LoopThread:
         Raises:
             TimeoutError: it took longer than `timeout` seconds, and was cancelled.
             UsageError: code `usage.running_loop`: an event loop runs in the thread of the caller.
-            TransportClosed: the event loop has ended, or ends during the call.
+            SpawnError: the system has no thread for the event loop. A later call tries again.
+            TransportClosed: the event loop has ended, or ends during the call. Or it is that of the process of which this one is a fork.
         """
         refuse_in_a_loop(self._name, self._instead)
+        if self._is_of_another_process:  # before the lock, which nobody may be left to release
+            raise TransportClosed(f"this {self._name} belongs to the process that started it, and this is a fork of it: make one here")
         job = _Job(func if timeout is None else lambda: _limited(func, timeout), backend=self._backend)
         with self._lock:
             if self._over or self._stop.is_set():
                 raise TransportClosed(f"this {self._name} is closed")
-            self._jobs.add(job)
             if self._thread is None:
-                self._thread = threading.Thread(target=Context().run, args=(self._run,), name=f"claude {self._name}", daemon=True)
-                self._thread.start()
-                atexit.register(self.end)  # a program may end without closing
+                self._start()
+            self._jobs.add(job)
         try:
             _wait(self._started)
             if self._host is not None:
@@ -163,8 +166,28 @@ class LoopThread:
             raise self._failure
         return job.result()
 
+    def _start(self) -> None:
+        """Start the thread, under the lock."""
+        self._thread = threading.Thread(target=Context().run, args=(self._run,), name=f"claude {self._name}", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError as exc:  # "can't start new thread"
+            self._thread = None
+            raise SpawnError(f"{self._name} needs a thread, and none can be started: {exc}") from exc
+        self._process = os.getpid()
+        atexit.register(self.end)  # a program may end without closing
+
+    @property
+    def _is_of_another_process(self) -> bool:
+        return self._process is not None and self._process != os.getpid()
+
     def end(self, *, wait: bool = True) -> None:
-        """End the event loop and its thread. A second call does nothing. Without `wait`, in a finaliser, it only begins to."""
+        """End the event loop and its thread. A second call does nothing. Without `wait`, in a finaliser, it only begins to.
+
+        In a fork of the process that started the thread, this does nothing.
+        """
+        if self._is_of_another_process:
+            return
         self._stop.set()
         if self._host is not None:
             self._host.call_soon(self._wake)

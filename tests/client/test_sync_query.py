@@ -324,6 +324,68 @@ def test_an_event_loop_that_cannot_start_tells_why_and_not_that_it_was_closed(tm
     assert "trio" in ran.stdout.partition(": ")[2]
 
 
+def test_a_thread_that_cannot_be_started_is_a_typed_error_and_a_later_call_tries_again(
+    fake_claude: MakeFake, backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start_thread = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name.startswith("claude "):
+            raise RuntimeError("can't start new thread")
+        start_thread(thread)
+
+    def leave_a_block() -> None:
+        with SyncQuery(ct.MockTransport(), backend=backend):
+            pass
+
+    query = SyncQuery(transport_to(fake_claude(Scenario.echo())), backend=backend)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        for call in (leave_a_block, query.start):
+            with pytest.raises(ct.SpawnError, match="SyncQuery needs a thread, and none can be started: can't start new thread"):
+                call()
+    outcomes: list[str | None] = []
+
+    def talk() -> None:
+        query.start()
+        outcomes.append(query.send("Hello").result().result)
+        query.close()
+
+    later = threading.Thread(target=talk, daemon=True)
+    later.start()
+    later.join(PATIENCE)
+    assert outcomes == ["Hello"]
+
+
+FORK = """
+import os, sys, claude_transport as ct
+from claude_transport.client import SyncQuery
+with SyncQuery(ct.SubprocessTransport(command=sys.argv[2:]), backend=sys.argv[1]) as query:
+    child = os.fork()
+    if child == 0:
+        for call in (lambda: query.send("Hello"), query.close):
+            try:
+                call()
+            except ct.TransportClosed as error:
+                print(error, flush=True)
+        sys.exit(7)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), query.send("Hello").result().result)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork")
+def test_a_fork_is_told_that_the_conversation_is_not_its_own_and_leaves_it_alone(fake_claude: MakeFake, backend: Any) -> None:
+    argv = [sys.executable, "-W", "ignore", "-c", FORK, backend, *fake_claude(Scenario.echo()).command]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as program:
+        try:
+            out, err = program.communicate(timeout=PATIENCE)
+        finally:
+            if program.poll() is None:  # the fork hangs, and holds the pipes
+                os.killpg(program.pid, signal.SIGKILL)
+    refusal = "this SyncQuery belongs to the process that started it, and this is a fork of it: make one here"
+    assert out.splitlines() == [refusal, refusal, "7 Hello"], err
+
+
 def test_a_program_that_ends_without_closing_leaves_no_process(fake_claude: MakeFake) -> None:
     with program(fake_claude(endless()), "leave") as running:
         out, err = running.communicate(timeout=PATIENCE)
