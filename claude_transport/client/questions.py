@@ -111,7 +111,8 @@ OnCrash = Callable[[str, BaseException], Awaitable[None]]
 """Takes the name of a callback, and what it raised that is no `Exception`."""
 
 _answering: ContextVar[tuple[object, ...]] = ContextVar("_answering", default=())
-"""The `_mark` of each `Questions` that the running code answers for. Other code may keep the context: a mark keeps no session alive."""
+"""The mark of each question that the running code answers, and of the MCP servers that it is in. Tasks that a callback starts inherit them,
+also when they outlive it. Other code may keep the context: a mark keeps no session alive."""
 
 
 class HookMatcher(msgspec.Struct, frozen=True):
@@ -170,7 +171,8 @@ class Questions:
         self._open: dict[str, Question] = {}
         self._working = 0
         self._working_bytes = 0
-        self._mark = object()
+        self._servers_mark = object()  # an MCP server outlives each question, and the end of the conversation waits for it
+        self._marks: dict[object, None] = {}  # of the questions whose callbacks are at work
         self._deferral_problem: str | None = None
         self._cli_checked = LightEvent()
         kinds = {"can_use_tool": can_use_tool is not None, "hooks": self._hooks.config is not None, "mcp": bool(mcp.names)}
@@ -226,8 +228,11 @@ class Questions:
         return tuple(self._open)
 
     def am_i_answering(self) -> bool:
-        """Return True inside one of these callbacks, which must not wait for the end of the conversation that waits for them."""
-        return self._mark in _answering.get()
+        """Return True inside one of these callbacks, which must not wait for the end of the conversation that waits for them.
+
+        In a task that a callback started, this is True until that callback is over.
+        """
+        return any(mark is self._servers_mark or mark in self._marks for mark in _answering.get())
 
     def take(self, request: ControlRequest) -> Question | None:
         """Note a question before its task is started, so that it can be withdrawn from the first moment on.
@@ -253,13 +258,13 @@ class Questions:
         if isinstance(body, McpMessage) and body.server_name in self._mcp:
             # at once, because tasks that are started together run in any order, and a cancellation must not overtake its call;
             # in a context of its own, because the server's tools are callbacks too
-            call = self._answering_context().run(self._mcp.accept, body.server_name, body.message)
+            call = self._context_of_servers().run(self._mcp.accept, body.server_name, body.message)
         question = self._open[request.request_id] = Question(request, request.request_id, call=call)
         return question
 
-    def _answering_context(self) -> Context:
+    def _context_of_servers(self) -> Context:
         context = copy_context()
-        context.run(_answering.set, (*_answering.get(), self._mark))
+        context.run(_answering.set, (*_answering.get(), self._servers_mark))
         return context
 
     def cancel(self, request_id: str) -> None:
@@ -276,7 +281,9 @@ class Questions:
         There is an answer also when the callback cancelled its own scope, and when its time is over, whatever the callback does then.
         `on_crash(name, error)` is called last, when the callback raised what is no `Exception`.
         """
-        _answering.set((*_answering.get(), self._mark))
+        mark = object()
+        self._marks[mark] = None
+        _answering.set((*_answering.get(), mark))
         limit = self._hooks.limit_of(question.request.request)
         crash: BaseException | None = None
         try:
@@ -289,6 +296,7 @@ class Questions:
                     crash = await self._work(question, reply, deadline=deadline, limit=limit)
                     tasks.cancel_scope.cancel()
         finally:
+            del self._marks[mark]  # only now: a callback may go on although its question is closed
             self._working -= 1
             self._working_bytes -= len(question.request.raw)
         if crash is not None:

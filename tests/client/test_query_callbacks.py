@@ -365,6 +365,31 @@ async def test_a_callback_may_close_its_query() -> None:
     await in_time(query.aclose())
 
 
+async def test_a_task_that_a_callback_started_waits_for_the_close_once_the_callback_is_over() -> None:
+    over = anyio.Event()
+    was_closed: list[bool] = []
+
+    async def close_later() -> None:
+        await over.wait()
+        await query.aclose()
+        was_closed.append("close" in transport.calls)
+
+    async def decide(*_: object) -> Allow:
+        tasks.start_soon(close_later)
+        return Allow()
+
+    transport = ForeignTransport()
+    query = Query(transport, can_use_tool=decide)
+    await query.start()
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            transport.say(permission())
+            await answer(transport)
+            over.set()
+        await query.aclose()
+    assert was_closed == [True]
+
+
 async def test_a_callback_that_resists_its_cancellation_does_not_keep_the_transport_open() -> None:
     asked, let_go = anyio.Event(), anyio.Event()
 
