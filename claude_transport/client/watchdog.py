@@ -96,6 +96,12 @@ class StallEvent(Message, frozen=True, kw_only=True):
         return ConnectionLost(f"the watchdog ended it: {what} for {self.seconds:.0f} s", code="transport.stalled")
 
 
+MAX_TOOLS = 10_000
+"""Number of running tools that are remembered. When there are more, the oldest is forgotten."""
+
+MAX_TOOL_ID_CHARS = 300
+"""Characters that are kept of the id of each."""
+
 _LOOKS = 4
 """Looks for each limit at least: a long line that trickles in is noticed between two of them, although it is no message yet."""
 
@@ -201,8 +207,10 @@ class StallDetector:
             elif isinstance(message, AssistantMessage) and message.parent_tool_use_id is None:
                 for block in message.message.content:  # not `tool_uses`: making it costs more, for every message
                     if isinstance(block, ToolUseBlock):
-                        self._tools[block.id] = None
+                        self._tools[block.id[:MAX_TOOL_ID_CHARS]] = None
+                        if len(self._tools) > MAX_TOOLS:
+                            del self._tools[next(iter(self._tools))]
             elif isinstance(message, UserMessage) and not isinstance(message.message.content, str):
                 for block in message.message.content:
                     if isinstance(block, ToolResultBlock):
-                        self._tools.pop(block.tool_use_id, None)
+                        self._tools.pop(block.tool_use_id[:MAX_TOOL_ID_CHARS], None)

@@ -396,12 +396,14 @@ class Conversation:
 
     def _on_task_started(self, message: TaskStarted) -> _Verdict:
         if message.task_type == "local_agent" and message.is_backgrounded is None and not self._lists_tasks:
-            self._started_agents[message.task_id] = message.description
+            self._started_agents[message.task_id[:MAX_AGENT_CHARS]] = message.description[:MAX_AGENT_CHARS]
+            if len(self._started_agents) > MAX_AGENTS:
+                del self._started_agents[next(iter(self._started_agents))]
         return True, self._owners_of(message), ()
 
     def _on_task_notification(self, message: TaskNotification) -> _Verdict:
         # older CLIs also report the end of a foreground agent, but always within its turn
-        was_at_work = self._started_agents.pop(message.task_id, None) is not None
+        was_at_work = self._started_agents.pop(message.task_id[:MAX_AGENT_CHARS], None) is not None
         if was_at_work and self._session_state is None and not self.is_running:
             self._wake_up_due = True
         return True, self._owners_of(message), ()
@@ -463,6 +465,12 @@ class Conversation:
 
 _SEEN_LIMIT = 100_000
 """Number of prompt uuids that are remembered to refuse repeated ones (docs/reference/protocol.md#repeated-uuids)."""
+
+MAX_AGENTS: Final = 10_000
+"""Number of running agents that are remembered from the reports of their starts. When there are more, the oldest is forgotten."""
+
+MAX_AGENT_CHARS: Final = 300
+"""Characters that are kept of the id and of the description of each."""
 
 _PRIORITIES: Final = {"now": 0, "next": 1, "later": 2}
 """The order in which the CLI takes prompts from its queue; prompts of one priority are taken in the order of sending (2.1.329)."""

@@ -23,7 +23,7 @@ from claude_transport import (
     decode_message,
 )
 from claude_transport.client import CallbackContext, StallEvent, Watchdog
-from claude_transport.client.watchdog import NO_PROGRESS, StallDetector
+from claude_transport.client.watchdog import MAX_TOOL_ID_CHARS, MAX_TOOLS, NO_PROGRESS, StallDetector
 from claude_transport.protocol.envelope import DecodeFailure, Message, encode_line
 from claude_transport.testing import FakeClaude, Scenario, ScriptedTurn, steps
 
@@ -145,6 +145,18 @@ def test_one_message_that_is_progress_is_enough_for_a_batch() -> None:
     detector = StallDetector(Watchdog(no_bytes=10, no_progress=20))
     detector.saw([message(said()), message(PING)], at=15)
     assert detector.look(at=24, suspended=False) is None
+
+
+def test_of_tools_that_a_peer_reports_without_end_only_the_latest_are_remembered() -> None:
+    detector = StallDetector(Watchdog(no_bytes=10, no_progress=20))
+    long = "x" * MAX_TOOL_ID_CHARS
+    detector.saw([message(tool_use(name)) for name in ("first", long + "y", *(f"t{n}" for n in range(MAX_TOOLS - 1)))], at=0)
+    detector.saw([message(tool_result(f"t{n}")) for n in range(MAX_TOOLS - 1)], at=0)
+    assert detector.look(at=10, suspended=False) is None, "the tool with the long id is still at work"
+    detector.saw([message(tool_result(long + "z"))], at=10)  # the same id, as far as it is kept
+    stall = detector.look(at=20, suspended=False)
+    assert stall is not None
+    assert stall.clock == "no_bytes"
 
 
 def test_an_empty_batch_is_no_progress_and_still_bytes() -> None:

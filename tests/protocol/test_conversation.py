@@ -14,6 +14,8 @@ from recorded_lines import recordings_folder
 from claude_transport.errors import StructuredOutputMissing, UsageError
 from claude_transport.protocol.codec import LineDecoder
 from claude_transport.protocol.conversation import (
+    MAX_AGENT_CHARS,
+    MAX_AGENTS,
     TURN_TRANSITIONS,
     Action,
     Cancel,
@@ -763,6 +765,16 @@ def test_an_agent_of_a_cli_that_lists_no_tasks_holds_the_input_open_until_the_tu
     assert not follower.conversation.quiet, "the turn that it wakes has not begun"
     follower.hear(init(), said("woken"), result(origin={"kind": "task-notification"}))
     assert follower.conversation.quiet
+
+
+def test_only_so_much_is_remembered_of_agents_that_a_peer_reports_without_end(follower: Follower) -> None:
+    long = "x" * MAX_AGENT_CHARS
+    follower.hear(agent_started("first"), *(agent_started(f"t{n}", description=long + "y") for n in range(MAX_AGENTS - 1)))
+    follower.hear(agent_started(long + "y"))
+    agents = follower.conversation.background_agents
+    assert (len(agents), "first" in agents, agents["t0"], long in agents) == (MAX_AGENTS, False, long, True)
+    follower.hear(agent_done(long + "y"))
+    assert long not in follower.conversation.background_agents
 
 
 def test_a_foreground_agent_of_a_cli_that_lists_no_tasks_wakes_nothing(follower: Follower) -> None:
