@@ -166,8 +166,8 @@ class MockTransport(ScriptBuilder, Transport):
         self._connected = True
 
     def is_ready(self) -> bool:
-        """Return True between `connect()` and `close()`, also when all responses were played."""
-        return self._connected and not self._closed
+        """Return True between `connect()` and `close()`, also when all responses were played. False once the end of a script was read."""
+        return self._connected and not self._closed and not self._has_ended()
 
     def attach(self, client: Client) -> SessionTerms:
         """Keep `client`, the layer above (usually a `Query`), in the attribute `client`, for the test to look at.
@@ -184,12 +184,15 @@ class MockTransport(ScriptBuilder, Transport):
             UsageError: a line is not a JSON object; it would end the CLI.
             ExpectationFailed: the script, or the list of responses of a strict mock, does not expect the message.
             InputClosed, NotConnected, TransportClosed: after `end_input()`, before `connect()`, after `close()`.
+            TransportClosed: the reader has got the `end()` of the script. It has its exit code, signal and standard error.
         """
         # first, so that a cancelled write has written nothing, and a finished one returns before the reader reacts
         await anyio.lowlevel.checkpoint()
         self._refuse_unless_open()
         if self._input_ended:
             raise InputClosed("end_input() was called")
+        if self._script is not None and self._has_ended():
+            raise TransportClosed("the peer is gone", **self._script.end_of_process())
         lines = data.encode() if isinstance(data, str) else data
         for line in lines.split(b"\n"):
             if line.strip():
@@ -375,6 +378,10 @@ class MockTransport(ScriptBuilder, Transport):
 
     def _wake(self) -> None:
         self._change.set()
+
+    def _has_ended(self) -> bool:
+        """Return whether the script had an `end()`, and the reader has got it."""
+        return self._script is not None and self._script.end_was_read
 
     def _refuse_unless_open(self) -> None:
         if self._closed:

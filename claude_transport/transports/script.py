@@ -145,7 +145,8 @@ class MockScript(ScriptBuilder):
     `ExpectationFailed`, which shows the step, the expectation and the message. There are two exceptions. The mock answers `initialize` by
     itself, unless that is the next expectation. It ignores `keep_alive` and `control_cancel_request`, unless they meet the expectation.
 
-    After the last step the stream stays open until the host ends its input, as with the CLI; `end()` ends it at once.
+    After the last step the stream stays open until the host ends its input, as with the CLI; `end()` ends it at once. When the host has
+    read that end, `write()` raises `TransportClosed`, as at a process that is gone. The script does not count that as a failure.
     """
 
     def __init__(self) -> None:
@@ -165,6 +166,7 @@ class ScriptPlayer:
         self._position = 0
         self._outputs: deque[Line] = deque()
         self._ended: _End | None = None
+        self._end_was_read = False
         self._failure: ExpectationFailed | None = None
 
     def add(self, step: _Emit | _Expect | _End) -> None:
@@ -212,6 +214,7 @@ class ScriptPlayer:
         if self._outputs:
             return self._outputs.popleft()
         if self._ended is not None and (error := self._ended.error) is not None:
+            self._end_was_read = True
             raise error
         return None
 
@@ -221,6 +224,11 @@ class ScriptPlayer:
         if end is None or self._outputs:
             return {}
         return {"exit_code": end.exit_code, "signal": end.signal, "stderr_tail": end.stderr}
+
+    @property
+    def end_was_read(self) -> bool:
+        """True once the reader has got the end that `end()` describes: the scripted program is gone."""
+        return self._end_was_read
 
     @property
     def failure(self) -> ExpectationFailed | None:
@@ -252,6 +260,7 @@ class ScriptPlayer:
         """Return whether the stream has ended. Raises `ExpectationFailed` when the host ended its input before it met all expectations."""
         if self._ended is None and input_ended and self._current() is not None:
             raise self._failed(actual="the end of the input")
+        self._end_was_read = self._end_was_read or self._ended is not None
         return self._ended is not None or input_ended
 
     def leftover(self) -> ExpectationFailed | None:

@@ -11,7 +11,8 @@ import anyio
 import pytest
 
 from claude_transport.client.query import Query
-from claude_transport.errors import ControlRequestFailed, ProcessError, UsageError
+from claude_transport.client.questions import HookMatcher
+from claude_transport.errors import ControlRequestFailed, ProcessError, TransportClosed, UsageError
 from claude_transport.protocol.expectation import ExpectationFailed
 from claude_transport.transports.mock import MockTransport
 from claude_transport.transports.script import MockScript
@@ -186,6 +187,34 @@ async def test_a_scripted_crash_is_a_process_error_after_the_last_message(
         with pytest.raises(ProcessError) as failed:
             await anext(messages)
         assert (failed.value.exit_code, failed.value.signal, failed.value.stderr_tail) == (exit_code, signal, last_words)
+
+
+async def test_a_query_with_hooks_that_hears_of_a_scripted_crash_has_done_nothing_wrong() -> None:
+    async def nothing(*_: Any) -> None: ...
+
+    claude = MockTransport.script(strict=True).expect(type="user").reply(ASSISTANT).end(3, stderr="oom")
+    with anyio.fail_after(30), pytest.raises(ProcessError) as failed:
+        async with Query(claude, hooks={"PreToolUse": [HookMatcher("Bash", [nothing])]}) as query:
+            await (await query.send("Hi")).result()
+    assert (failed.value.exit_code, failed.value.stderr_tail) == (3, "oom")
+    assert claude.failure is None
+    claude.assert_exhausted()
+
+
+@pytest.mark.parametrize(("end", "code"), [({}, 0), ({"exit_code": 3, "stderr": "oom"}, 3), ({"signal": 9, "stderr": "oom"}, None)])
+async def test_a_write_after_the_scripted_end_was_read_finds_the_peer_gone(end: dict[str, Any], code: int | None) -> None:
+    async with MockTransport.script(strict=True).expect(type="user").reply(RESULT).end(**end) as claude:
+        await claude.write(user("1"))
+        with anyio.fail_after(30), contextlib.suppress(ProcessError):
+            async for _ in claude.read_messages():
+                assert claude.is_ready()
+        with pytest.raises(TransportClosed, match="the peer is gone") as closed:
+            await claude.write(user("2"))
+        assert (closed.value.exit_code, closed.value.signal, closed.value.stderr_tail) == (code, end.get("signal"), end.get("stderr", ""))
+        assert not claude.is_ready()
+        assert [message["message"]["content"] for message in claude.written] == ["1"]
+        assert claude.failure is None
+        claude.assert_exhausted()
 
 
 async def test_a_good_end_stops_the_reading_and_noise_is_said_as_it_is() -> None:
