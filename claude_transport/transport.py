@@ -425,8 +425,18 @@ def check_transport_maker(make_transport: object) -> None:
 
 
 def attach_to(transport: TransportLike, client: Client) -> SessionTerms:
-    """Call `transport.attach(client)` and return the terms; empty terms for a transport that has only the six methods."""
-    return transport.attach(client) if isinstance(transport, Transport) else SessionTerms()
+    """Call `transport.attach(client)` and return the terms; empty terms for a transport that has only the six methods.
+
+    Raises:
+        UsageError: `attach()` has returned something else than `SessionTerms`, for example because it lacks a `return`.
+    """
+    if not isinstance(transport, Transport):
+        return SessionTerms()
+    terms: object = transport.attach(client)
+    if not isinstance(terms, SessionTerms):
+        what = "None" if terms is None else type(terms).__name__
+        raise UsageError(f"{type(transport).__name__}.attach() returned {what}, not SessionTerms")
+    return terms
 
 
 def confidential_of(transport: TransportLike) -> Confidential:

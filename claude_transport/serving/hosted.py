@@ -20,7 +20,7 @@ from claude_transport.protocol.framing import LineBlock, OversizedLine
 from claude_transport.serving.door import Allowance, GatewayLimits
 from claude_transport.serving.turned_away import TurnedAway
 from claude_transport.text.printable import printable
-from claude_transport.transport import Client, PouredBlocks, SessionTerms, Transport, check_transport
+from claude_transport.transport import Client, PouredBlocks, SessionTerms, Transport, attach_to, check_transport
 
 logger: logging.Logger = logger_for(__name__)
 
@@ -146,7 +146,7 @@ async def start_process(
     transport = launch(options)
     check_transport(transport, of=of, option="launch")
     try:
-        terms = transport.attach(client)
+        terms = attach_to(transport, client)
         terms.check_prompts_pass(of=of)
         await transport.connect()
     except BaseException:

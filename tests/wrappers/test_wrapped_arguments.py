@@ -16,6 +16,7 @@ from claude_transport.codex import CodexPool, CodexSession
 from claude_transport.gateway.gateway import Gateway
 from claude_transport.interop.agent_sdk import adapt
 from claude_transport.observing.observers import observe
+from claude_transport.transport import Client
 
 
 class Half:
@@ -92,6 +93,24 @@ async def test_a_factory_that_returns_none_is_refused_when_its_pool_starts_a_ses
                     await warm.warm_up()
         assert caught.value.option == "make_transport"
         assert str(caught.value) == f"{name}: make_transport must return a Transport, not {shown}"
+
+
+class Forgetful(ct.TransportWrapper):
+    def attach(self, client: Client) -> Any:
+        super().attach(client)
+
+
+class Wrong(ct.TransportWrapper):
+    def attach(self, client: Client) -> Any:
+        return {"client": client}
+
+
+@pytest.mark.parametrize("outside", [lambda transport: transport, ct.LoggingTransport], ids=["alone", "wrapped"])
+@pytest.mark.parametrize(("wrapper", "shown"), [(Forgetful, "None"), (Wrong, "dict")])
+async def test_terms_that_attach_has_not_returned_are_missed_by_name(outside: Any, wrapper: Any, shown: str) -> None:
+    with anyio.fail_after(30), pytest.raises(ct.UsageError) as caught:
+        await ct.Query(outside(wrapper(ct.MockTransport()))).start()
+    assert str(caught.value) == f"{wrapper.__name__}.attach() returned {shown}, not SessionTerms"
 
 
 class Refusing(ct.TransportWrapper):
