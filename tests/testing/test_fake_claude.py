@@ -369,6 +369,8 @@ async def test_ids_are_the_same_in_every_fake_and_different_in_every_run() -> No
         assert await session_of(other) not in sessions
         assert await session_of(first, "--session-id", ONE) == ONE
         assert await session_of(first, f"--resume={TWO}") == TWO
+        assert await session_of(first, f"--resume={TWO}", "--fork-session", f"--session-id={ONE}") == ONE
+        assert await session_of(first, f"--resume={TWO}", "--fork-session") not in {ONE, TWO, *sessions}
 
 
 # ------------------------------------------------------------------------------------------------------------- tools and hooks

@@ -147,7 +147,8 @@ class Stage:
         self._clock = 0
         # mixed with the number of the run: two processes of a scenario have different ids, and each has the same ids every time
         self._random: int = (scenario["seed"] * 0x9E3779B97F4A7C15 + journal.start * 0xD1B54A32D192ED03) & MASK
-        self.session_id: str = self.option("--session-id") or self.option("--resume") or self.uuid()
+        resumed = "" if "--fork-session" in argv else self.option("--resume")  # a fork has an id of its own
+        self.session_id: str = self.option("--session-id") or resumed or self.uuid()
         self.model: str = self.option("--model") or scenario["model"]
         self.mode: str = self.option("--permission-mode") or "default"
         self.partial: bool = "--include-partial-messages" in argv
