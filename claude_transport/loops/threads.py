@@ -135,7 +135,7 @@ class LoopThread:
         """Run `func()` in the event loop, wait for it, and return its result. A Ctrl-C in the wait cancels it, and is raised.
 
         Raises:
-            TimeoutError: it took longer than `timeout` seconds, and was cancelled.
+            TimeoutError: it took longer than `timeout` seconds, and was cancelled. Its text is that for the wait for a turn.
             UsageError: code `usage.running_loop`: an event loop runs in the thread of the caller.
             SpawnError: the system has no thread for the event loop. A later call tries again.
             TransportClosed: the event loop has ended, or ends during the call. Or it is that of the process of which this one is a fork.
@@ -231,8 +231,9 @@ def _unusable(backend: Backend, cause: BaseException) -> ConfigurationError:
 
 
 async def _limited(func: Callable[[], Awaitable[T]], timeout: float) -> T:
-    with anyio.fail_after(timeout):
+    with anyio.move_on_after(timeout):
         return await func()
+    raise TimeoutError(f"no result after {timeout:g} seconds; the turn goes on: wait again, or call interrupt()")
 
 
 def _wait(event: threading.Event) -> None:

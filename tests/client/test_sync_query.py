@@ -178,7 +178,7 @@ def test_an_exception_in_the_block_ends_the_process(fake_claude: MakeFake, backe
 def test_the_wait_for_a_result_has_a_limit_and_the_turn_goes_on(fake_claude: MakeFake, backend: Any) -> None:
     with SyncQuery(transport_to(fake_claude(endless())), backend=backend) as query:
         turn = query.send("Talk.")
-        with pytest.raises(TimeoutError):
+        with pytest.raises(TimeoutError, match=r"the turn goes on: wait again, or call interrupt\(\)"):
             turn.result(timeout=0.01)
         assert turn.is_open()
         assert query.interrupt() == ct.InterruptOutcome.ACKNOWLEDGED

@@ -300,7 +300,7 @@ def test_a_blocking_wait_for_a_result_ends_in_its_time_and_the_turn_goes_on() ->
         transport = SubprocessTransport(CodexOptions(codex_path=fake.path))
         with SyncCodexSession(transport, on_approval=decide) as session:
             turn = session.send("hello")
-            with pytest.raises(TimeoutError):
+            with pytest.raises(TimeoutError, match=r"the turn goes on: wait again, or call interrupt\(\)"):
                 turn.result(timeout=0.01)
             go.set()
             assert turn.result(timeout=30.0).status == "completed"
