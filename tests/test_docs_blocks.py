@@ -245,6 +245,7 @@ GIVEN: dict[str, Callable[[World], Awaitable[Names]]] = {
     "docs/how-to/wrap-a-transport.md python 0": _connected,
     "docs/how-to/wrap-a-transport.md python 1": _contract,
     "docs/how-to/wrap-a-transport.md python 2": _contract,
+    "docs/how-to/wrap-a-transport.md python 3": _contract,
     "docs/reference/codex-options.md python 0": _codex,
     "docs/tutorial/first-conversation.md python 0": _places,
 }

@@ -39,7 +39,7 @@ def test_a_wrapper_adds_secrets_of_its_own() -> None:
         @property
         def confidential(self) -> Confidential:
             inside = super().confidential
-            return Confidential(inside.options, (*inside.values, {"signing_key": "ford-prefect-7"}))
+            return inside._replace(values=(*inside.values, {"signing_key": "ford-prefect-7"}))
 
     shown = clean(RetryingTransport(Signing(WithToken())), f"{SECRET} and ford-prefect-7")
     assert SECRET not in shown
