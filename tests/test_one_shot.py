@@ -133,6 +133,80 @@ async def test_the_iterator_of_prompts_is_closed_with_the_rest() -> None:
     assert closed == [True]
 
 
+class SilentPrompts:
+    """One prompt, and then none for ever. It knows whether it was closed."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.closed = False
+        self.silent = anyio.Event()
+
+    def __aiter__(self) -> SilentPrompts:
+        return self
+
+    async def __anext__(self) -> str:
+        self.asked += 1
+        if self.asked > 1:
+            self.silent.set()
+            await anyio.sleep_forever()
+        return "first"
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+async def test_messages_and_the_end_come_while_the_next_prompt_is_awaited() -> None:
+    prompts, peer = SilentPrompts(), Peer([result()])
+    types: list[str] = []
+
+    async def converse() -> None:
+        async for message in query(prompts, transport=peer):
+            types.append(message.type)
+            if message.type == "assistant":
+                peer.over = True
+                peer.news.set()
+
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(converse)
+            await prompts.silent.wait()
+            peer.said.append(said("woken"))
+            peer.news.set()
+    assert types == ["result", "assistant"]
+    assert prompts.closed
+
+
+async def test_closing_from_another_task_ends_the_wait_for_a_prompt() -> None:
+    waits = anyio.Event()
+    closed: list[bool] = []
+
+    async def prompts() -> AsyncIterator[str]:
+        try:
+            yield "first"
+            waits.set()
+            await anyio.sleep_forever()
+        finally:
+            closed.append(True)
+
+    conversation = query(prompts(), transport=Peer([result()]))
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(read, conversation)
+            await waits.wait()
+            await conversation.aclose()
+    assert closed == [True]
+
+
+async def test_a_cancelled_wait_for_a_prompt_closes_the_iterable() -> None:
+    prompts = SilentPrompts()
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(read, query(prompts, transport=Peer([result()])))
+            await prompts.silent.wait()
+            tasks.cancel_scope.cancel()
+    assert prompts.closed
+
+
 # ----------------------------------------------------------------------------------------------------------- when it is over
 
 

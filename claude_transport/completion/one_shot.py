@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import weakref
-from collections.abc import AsyncIterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from typing import Any, Self, Unpack
 
 import anyio
@@ -20,6 +20,8 @@ from claude_transport.exchange.arguments import check_seconds
 from claude_transport.exchange.failures import tells_of_the_end
 from claude_transport.launch.options import ClaudeOptions
 from claude_transport.loggers import logger_for
+from claude_transport.loops.background import LoopTask
+from claude_transport.loops.current import HostLoop, Wakeup
 from claude_transport.protocol.envelope import Message
 from claude_transport.protocol.messages import ResultMessage, StreamEvent
 from claude_transport.text.printable import printable
@@ -29,6 +31,9 @@ from claude_transport.transports.subprocess import SubprocessTransport
 logger: logging.Logger = logger_for(__name__)
 
 Prompt = str | Sequence[Mapping[str, Any]]
+
+_CLOSE_GRACE = 1.0
+"""Seconds that an async iterable of prompts gets to end once it is cancelled, and again to close."""
 
 _REMEMBERED = 64
 """Whole messages kept for `MissingResult.messages`."""
@@ -90,7 +95,7 @@ class OneShot:
         check_seconds("exit_timeout", exit_timeout)
         check_seconds("background_timeout", background_timeout)
         self._query = Query(transport, **query_options)
-        self._prompts = aiter(prompt) if isinstance(prompt, AsyncIterable) else _Once(prompt)
+        self._prompts = _FetchedPrompts(aiter(prompt)) if isinstance(prompt, AsyncIterable) else _OnePrompt(prompt)
         self._more_prompts = True
         # Only the uuid of the last prompt: while its Turn is held, the messages are kept a second time for that handle.
         self._turn: str | None = None
@@ -104,6 +109,7 @@ class OneShot:
         self._background_timeout = background_timeout
         # An object, not a generator: dropping a generator makes the event loop warn, and finish it where it likes.
         weakref.finalize(self, self._query.abandon, timeout=exit_timeout).atexit = False
+        weakref.finalize(self, self._prompts.abandon).atexit = False
 
     def __repr__(self) -> str:
         """Return its state; nothing of the messages."""
@@ -140,10 +146,10 @@ class OneShot:
         """
         self._closed = True
         # a peer whose input has ended has had its time already
-        await self._query.aclose(timeout=0.0 if self._input_ended else self._exit_timeout, hurry=hurry)
-        aclose = getattr(self._prompts, "aclose", None)
-        if aclose is not None:
-            await aclose()
+        try:
+            await self._query.aclose(timeout=0.0 if self._input_ended else self._exit_timeout, hurry=hurry)
+        finally:
+            await self._prompts.aclose()
 
     async def _next(self) -> Message | None:
         """Return the next message; None when there will be none."""
@@ -159,8 +165,9 @@ class OneShot:
             if await self._go_on():
                 continue
             with anyio.move_on_after(self._patience()) as silence:
+                self._prompts.wait = silence  # the next prompt ends the wait, too
                 await self._query.changed()
-            if silence.cancelled_caught:
+            if silence.cancelled_caught and not self._prompts.is_asked:
                 if self._input_ended:
                     return None
                 if cut := self._query.background_tasks:
@@ -176,8 +183,10 @@ class OneShot:
         """Send the next prompt when the last one is done; without one, end the input when nothing is under way. Return True if so."""
         if self._input_ended or self._turn in self._query.open_turns:
             return False
-        if self._more_prompts:
-            prompt = await anext(self._prompts, None)
+        if self._more_prompts and not self._closed:
+            if not self._prompts.ask():
+                return False
+            prompt = self._prompts.take()
             if prompt is None:
                 self._more_prompts = False
             else:
@@ -211,22 +220,118 @@ class OneShot:
 
     def _patience(self) -> float:
         """Return the seconds to wait in silence: without limit while a turn or a callback is at work."""
-        if self._query.is_running or self._query.pending_questions:
+        if self._prompts.is_asked or self._query.is_running or self._query.pending_questions:
             return math.inf
         return self._background_timeout if self._query.background_tasks and not self._input_ended else self._exit_timeout
 
 
-class _Once:
-    """An async iterator of one prompt."""
+class _OnePrompt:
+    """One prompt, which is there at once. It has the methods of `_FetchedPrompts`."""
+
+    is_asked = False
 
     def __init__(self, prompt: Prompt) -> None:
         self._prompt: Prompt | None = prompt
+        self.wait: anyio.CancelScope | None = None
 
-    def __aiter__(self) -> Self:
-        return self
+    def ask(self) -> bool:
+        return True
 
-    async def __anext__(self) -> Prompt:
+    def take(self) -> Prompt | None:
         prompt, self._prompt = self._prompt, None
-        if prompt is None:
-            raise StopAsyncIteration
         return prompt
+
+    async def aclose(self) -> None:
+        """Do nothing: there is nothing to close."""
+
+    def abandon(self) -> None:
+        """Do nothing: no task runs."""
+
+
+class _FetchedPrompts:
+    """The prompts of an async iterable, each fetched when it is asked for. Its reader can listen to the conversation meanwhile.
+
+    One task fetches all of them and closes the iterable, so a generator may hold a task group or a timeout across its `yield`.
+    """
+
+    def __init__(self, source: AsyncIterator[Prompt]) -> None:
+        self._source = source
+        self._asked = Wakeup()
+        self._task: LoopTask | None = None
+        self._loop: HostLoop | None = None
+        self._has_come = False
+        self._prompt: Prompt | None = None
+        self._error: BaseException | None = None
+        self._is_closed = False
+        self.is_asked = False
+        """True from `ask()` until `take()`."""
+        self.wait: anyio.CancelScope | None = None
+        """The wait of the reader, which the next prompt ends."""
+
+    def ask(self) -> bool:
+        """Ask for the next prompt, unless that was done. Return True when `take()` has an answer."""
+        if not self.is_asked:
+            self.is_asked = True
+            if self._task is None:
+                self._loop = HostLoop()
+                self._task = LoopTask.spawn(self._run, name="claude prompts", at_end=self._tell)
+            self._asked.fire()
+        return self._has_come
+
+    def take(self) -> Prompt | None:
+        """Return the prompt that was asked for, or None after the last one. Raises what the iterable raised."""
+        self.is_asked = self._has_come = False
+        prompt, self._prompt = self._prompt, None
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        return prompt
+
+    async def aclose(self) -> None:
+        """Cancel the task and close the iterable. One that resists is given up after a time. Raises what closing raised."""
+        if self._task is None:
+            await self._close()
+        else:
+            self._task.cancel()
+            with anyio.move_on_after(2 * _CLOSE_GRACE, shield=True):
+                await self._task.wait()
+            if not self._task.finished:
+                logger.warning("the iterable of prompts did not end in %g s and was given up", 2 * _CLOSE_GRACE)
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def abandon(self) -> None:
+        """Cancel the task without waiting for it. Safe from any thread."""
+        if self._task is not None and self._loop is not None and not self._task.finished:
+            self._loop.call_soon(self._task.cancel)
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                while not self.is_asked or self._has_come:
+                    await self._asked.wait()
+                try:
+                    self._prompt = await anext(self._source, None)
+                except (Exception, KeyboardInterrupt, SystemExit) as exc:  # noqa: BLE001 - the reader gets it, whatever it is
+                    self._error = exc
+                self._tell()
+        finally:
+            await self._close()
+
+    async def _close(self) -> None:
+        """Close the iterable, if it can be closed. Does nothing the second time."""
+        aclose = getattr(self._source, "aclose", None)
+        if aclose is None or self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            with anyio.move_on_after(_CLOSE_GRACE, shield=True):
+                await aclose()
+        except Exception as exc:  # noqa: BLE001 - `aclose()` raises it
+            self._error = exc
+
+    def _tell(self) -> None:
+        self._has_come = True
+        if self.wait is not None:
+            self.wait.cancel()
