@@ -160,6 +160,7 @@ class Gateway:
                 self._listeners += await open_listeners(address)
         except BaseException:
             self._close_listeners()
+            self._listeners.clear()
             raise
         self._server = LoopTask.spawn(partial(accept_all, self._listeners, self._attend_socket), name="gateway")
         for listener in self._listeners:

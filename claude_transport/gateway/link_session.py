@@ -89,7 +89,7 @@ class LinkSession(Session):
         if self.ended is None:
             await self.end_turns_quietly()
         self._note_end(reason)
-        await self.transport.close()
+        await close_quietly(self.transport)
         if self._task is not None:
             with anyio.move_on_after(_FAREWELL):
                 while self._link.attached and not self._task.finished:
@@ -126,7 +126,7 @@ class LinkSession(Session):
         try:
             await self.carry_output(self._say, make_room=self._finish_saying)
         except TurnedAway as exc:
-            self._note_end(exc.reason)
+            self._turn_away(exc)
             error = str(exc)
         except (TruncatedStream, ProcessError) as exc:
             tail = torn_tail(exc)
@@ -177,15 +177,19 @@ class LinkSession(Session):
         try:
             await self._link.feed(self.take_input, self.end_input)
         except TurnedAway as exc:
-            self.log(logging.WARNING, "turned_away", str(exc), reason=exc.reason)
-            self.surroundings.metrics.refused[exc.reason] += 1
-            self._link.bye(code=exc.reason, reason=str(exc))  # sent before the end of the process
-            self._note_end(exc.reason)
-            await self.transport.close()
+            self._turn_away(exc)
+            await close_quietly(self.transport)
         except ClaudeTransportError as exc:  # input that did not reach the process stays unacknowledged
             if exc.code == "transport.failed":  # otherwise the process has ended, and _pump() finds out how
                 self._unwritten = exc.args[0]
                 await close_quietly(self.transport)
+
+    def _turn_away(self, exc: TurnedAway) -> None:
+        """Tell the client, before the end of the process, which limit it or its process has passed."""
+        self.log(logging.WARNING, "turned_away", str(exc), reason=exc.reason)
+        self.surroundings.metrics.refused[exc.reason] += 1
+        self._link.bye(code=exc.reason, reason=str(exc))
+        self._note_end(exc.reason)
 
     async def _keep_lease(self) -> None:
         """End the session when no client has been connected for `lease` seconds, or when a client has said goodbye and disconnected."""
@@ -245,4 +249,4 @@ class LinkSession(Session):
         await self.end_turns_quietly()
         self._note_end("client")
         self._link.changed.fire()
-        await self.transport.close()
+        await close_quietly(self.transport)

@@ -248,7 +248,7 @@ class PlainSession(Session):
         """End the process, then the connection after its last lines."""
         await self.end_turns_quietly()
         self._note_end(reason)
-        await self.transport.close()
+        await close_quietly(self.transport)
         with anyio.move_on_after(_LINGER):
             await self._over.wait()
         self._scope.cancel()  # the client does not read them

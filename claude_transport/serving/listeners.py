@@ -78,7 +78,8 @@ class Listener:
         """Stop listening. Remove the file of a Unix socket, unless another process has replaced it."""
         notify_closing(self._socket)
         self._socket.close()
-        if self._inode is not None and _inode(self.address.path) == self._inode:
+        inode, self._inode = self._inode, None  # another gateway may use the number for its own file
+        if inode is not None and _inode(self.address.path) == inode:
             with contextlib.suppress(OSError):
                 os.unlink(self.address.path)  # noqa: PTH108 - the path is plain text
 

@@ -101,6 +101,21 @@ async def test_the_connection_of_a_plain_session_ends(place: str, caplog: pytest
     assert "LookupError" in caplog.text
 
 
+@pytest.mark.parametrize("mode", ["plain", "link"])
+@pytest.mark.parametrize("drains", [True, False])
+async def test_a_transport_that_fails_at_its_close_keeps_no_gateway_from_closing(mode: str, drains: bool) -> None:
+    async with rehearsal(launch=lambda _options: Breaking("close")) as stage:
+        for _ in range(2):
+            await (stage.plain() if mode == "plain" else stage.link())
+        await stage.until(sessions=2)
+        with anyio.fail_after(30):
+            if drains:
+                await stage.gateway.drain()
+                assert stage.gateway.sessions == ()
+            await stage.gateway.aclose()
+            await stage.gateway.wait_closed()
+
+
 async def test_a_plain_session_whose_process_was_lost_has_failed_and_its_client_has_not_left(caplog: pytest.LogCaptureFixture) -> None:
     class Far(MockTransport):
         async def read_lines(self) -> AsyncIterator[Sequence[bytes]]:

@@ -473,6 +473,8 @@ async def test_a_client_is_told_when_its_process_has_said_more_than_it_may() -> 
         client = await stage.link()
         process = await stage.processes.next()
         await process.say({"text": "x" * 1000})
+        bye = await client.hear_frame(Bye)
+        assert (bye.code, stage.gateway.metrics.refused) == ("session_bytes", {"session_bytes": 1})
         end = await client.hear_frame(ProcessEnd)
         assert end.error is not None
         assert "bytes" in end.error

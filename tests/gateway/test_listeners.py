@@ -156,6 +156,26 @@ async def test_a_new_file_has_the_rights_that_the_program_gives_it_after_a_unix_
         os.umask(before)
 
 
+async def test_a_listener_that_is_closed_again_leaves_the_file_of_another_alone(tmp_path: Path) -> None:
+    """The number of a file that was removed may be that of the next one, so it is not looked at twice."""
+    (first,) = await open_listeners(parse_address(f"unix://{tmp_path}/s"))
+    kept = tmp_path / "kept"
+    os.link(tmp_path / "s", kept)
+    first.close()
+    os.link(kept, tmp_path / "s")
+    first.close()
+    assert (tmp_path / "s").exists()
+
+
+async def test_a_gateway_that_could_not_listen_everywhere_names_no_address() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        gateway = Gateway(listen=[HERE, f"tcp://127.0.0.1:{taken.getsockname()[1]}"], tokens={"a": "x" * 20})
+        with pytest.raises(ConfigurationError):
+            await gateway.start()
+        assert gateway.urls == ()
+        await gateway.aclose()
+
+
 async def test_a_listener_whose_socket_file_was_removed_is_closed(tmp_path: Path) -> None:
     (listener,) = await open_listeners(parse_address(f"unix://{tmp_path}/door"))
     (tmp_path / "door").unlink()
