@@ -36,6 +36,7 @@ WITHOUT: dict[tuple[str, str, str], str] = {
     ("client/compatibility.py", "CLIVersionMismatch", "version"): "the CLI has not said it",
     ("client/questions.py", "ControlRequestFailed", "subtype"): "for the CLI, which asked",
     ("codex/session.py", "ControlRequestFailed", "error_code"): "Codex has numbers, and not words",
+    ("loops/threads.py", "SpawnError", "path"): "a thread has none",
     ("streams/windows.py", "SpawnError", "path"): "the reading end of a pipe has none",
 }
 

@@ -19,10 +19,13 @@ from tests.small_peer import small_peer
 PROGRAM = """
 import sys, anyio
 import claude_transport as ct
+def session():
+    return ct.Query(ct.SubprocessTransport(ct.ClaudeOptions(cli_path=sys.argv[2])))
 async def main():
-    for _ in range(int(sys.argv[3])):
-        async with ct.Query(ct.SubprocessTransport(ct.ClaudeOptions(cli_path=sys.argv[2]))):
-            pass
+    async with session():  # while it is open the guard stays, however slow the machine is
+        for _ in range(int(sys.argv[3])):
+            async with session():
+                pass
 anyio.run(main, backend=sys.argv[1])
 """
 FEW, MANY = 4, 24

@@ -238,8 +238,9 @@ async def test_a_server_that_leaves_ends_each_call_that_has_no_answer(broker: Br
         with pytest.raises(RespCut) as caught:
             await connection.call(["QUIT"])
             await connection.call(["BLPOP", "none", 0])
-        assert str(caught.value) == "EndOfStream: "
-        with pytest.raises(RespCut, match="EndOfStream: "):
+        # a server that closes before it has read the second call resets the connection
+        assert str(caught.value) in {"EndOfStream: ", "BrokenResourceError: "}
+        with pytest.raises(RespCut, match=r"EndOfStream: |BrokenResourceError: "):
             await connection.call(["PING"])
 
 
