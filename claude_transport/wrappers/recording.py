@@ -188,8 +188,7 @@ class RecordingTransport(LineWrapper):
             await anyio.lowlevel.checkpoint_if_cancelled()  # nothing is on the tape yet
             recorded = 0
             if not self._closing and not self._input_ended and (self._file is not None or self.is_ready()):
-                raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
-                lines = [line for line in raw.split(b"\n") if line]
+                lines = _lines_of(data)
                 for line in lines:
                     self._put("in", line)
                 recorded = len(lines)
@@ -322,6 +321,13 @@ class RecordingTransport(LineWrapper):
             if line:
                 self._put("err", line)
         self._put("note", note_of_exit(exit_code=exit_code, signal=signal))
+
+
+def _lines_of(data: object) -> list[bytes]:
+    """Return the lines of what is written; none of what is no text and no bytes, which the transport refuses."""
+    if isinstance(data, str):
+        data = data.encode("utf-8", "surrogatepass")
+    return [line for line in bytes(data).split(b"\n") if line] if isinstance(data, bytes | bytearray | memoryview) else []
 
 
 def _place_of(path: Path) -> str:

@@ -110,6 +110,19 @@ async def test_both_directions_and_how_it_ended_are_on_the_tape_in_order(tmp_pat
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
+@pytest.mark.parametrize("wrong", [5, None, ["{}"]])
+async def test_what_cannot_be_written_is_refused_as_the_transport_refuses_it(tmp_path: Path, wrong: Any) -> None:
+    path = tmp_path / "tape.ndjson"
+    async with RecordingTransport(SubprocessTransport(command=["cat"]), path) as transport:
+        with pytest.raises(UsageError):
+            await transport.write(wrong)
+        view: Any = memoryview(b'{"type":"user"}\n')
+        await transport.write(view)
+        await transport.end_input()
+        assert [message async for message in transport.read_messages()] == [{"type": "user"}]
+    assert [text for way, text in kinds(Tape.read(path)) if way == "in"] == ["user"]
+
+
 @pytest.mark.parametrize("scrub", [True, False])
 async def test_what_is_replayed_is_what_was_heard(tmp_path: Path, scrub: bool) -> None:
     answer = "Hello é \u2028"
