@@ -62,6 +62,21 @@ async def test_a_ready_session_goes_to_the_directory_and_the_model_of_its_user()
         assert pool.snapshot().handed_out_warm == 1
 
 
+async def test_a_process_that_cannot_be_made_for_a_directory_is_an_error_of_the_library() -> None:
+    class Full(World):
+        def __call__(self, *arguments: Any, **options: Any) -> Any:
+            if self.made:
+                raise OSError("no more containers")
+            return super().__call__(*arguments, **options)
+
+    world = Full()
+    async with pool_of(world) as pool:
+        with pytest.raises(errors.CLIConnectionError, match=r"could not be made: OSError.*no more containers") as caught:
+            async with pool.acquire(timeout=0, cwd=THERE):
+                pass
+        assert isinstance(caught.value.__cause__, OSError)
+
+
 @pytest.mark.parametrize("wanted", [{}, {"cwd": "/here/"}, {"model": "haiku"}, {"cwd": "/here", "model": "haiku"}], ids=str)
 async def test_a_session_that_is_where_it_is_wanted_is_asked_nothing(wanted: dict[str, Any]) -> None:
     world = World()

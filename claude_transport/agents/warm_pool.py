@@ -323,6 +323,11 @@ def _check_count(option: str, value: object, *, least: int) -> None:
         raise ConfigurationError(f"{option} is {value!r}: use a whole number of at least {least}", option=option)
 
 
+def not_made(exc: Exception) -> CLIConnectionError:
+    """Return the error for a session that could not be made, because a `make_transport` of the user raised `exc`."""
+    return CLIConnectionError(f"a session of the pool could not be made: {exc!r}")
+
+
 class PooledSession(ABC):
     """One session of a pool. `idle_since` is the time of the pool's clock since which it is idle."""
 
@@ -512,7 +517,7 @@ class Stock:
         except ClaudeTransportError as exc:
             start.error = exc
         except Exception as exc:  # noqa: BLE001 - a `make_transport` of the user may raise anything
-            start.error = CLIConnectionError(f"a session of the pool could not be made: {exc!r}")
+            start.error = not_made(exc)
             start.error.__cause__ = exc
         else:
             start.session = session

@@ -16,10 +16,11 @@ from typing import Any, Unpack
 
 import anyio
 
-from claude_transport.agents.warm_pool import DEFAULT_TIMEOUT, PooledSession, PoolLimits, WarmPool, read_rss_bytes
+from claude_transport.agents.warm_pool import DEFAULT_TIMEOUT, PooledSession, PoolLimits, WarmPool, not_made, read_rss_bytes
 from claude_transport.client.query import Query, QueryOptions
 from claude_transport.client.questions import Allow, CallbackContext, CanUseToolCallback, Deny
 from claude_transport.errors import (
+    ClaudeTransportError,
     ConfigurationError,
     ControlRequestFailed,
     TransportClosed,
@@ -124,12 +125,20 @@ class SessionPool(WarmPool):
             if aim.is_elsewhere:
                 is_there = await aim.reached_by(session.query)
                 if not is_there:
-                    await session.restart(self._recipe.query(aim, guard=session.guard))
+                    await self._restart(session, aim)
                 self._stock.note_aimed(restarted=not is_there)
             yield session.query
             hurry = False
         finally:
             self._stock.give_back(session, hurry=hurry)
+
+    async def _restart(self, session: PooledQuery, aim: Relocation) -> None:
+        try:
+            await session.restart(self._recipe.query(aim, guard=session.guard))
+        except ClaudeTransportError:
+            raise
+        except Exception as exc:  # a `make_transport` of the user may raise anything
+            raise not_made(exc) from exc
 
 
 MakeTransport = Callable[[ClaudeOptions], TransportLike]
