@@ -220,12 +220,14 @@ class Gateway:
         self._closed = self._roster.draining = True
         self._close_listeners()
         with anyio.CancelScope(shield=True):
-            await self._close_sessions("closed")
-            self._observatory.close()
-            if self._server is not None:
-                self._server.cancel()
-                await self._server.wait()
-        self._stopped.set()
+            try:
+                await self._close_sessions("closed")
+            finally:
+                self._observatory.close()
+                if self._server is not None:
+                    self._server.cancel()
+                    await self._server.wait()
+                self._stopped.set()
 
     async def wait_closed(self) -> None:
         """Wait until another task has called `aclose()` and it has finished. Closes nothing itself, and has no time limit."""

@@ -357,7 +357,8 @@ class Child:
             return False
         self.close_input()
         self._note_unread(self.inflow.close())
-        self._note_rest()
+        if self.on_unread is not None:
+            self._note_rest()
         self.drain_stderr_now()
         self._reap()
         self._has_group = self._signal_group(0, count=False)
