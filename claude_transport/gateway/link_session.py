@@ -185,7 +185,9 @@ class LinkSession(Session):
                 await close_quietly(self.transport)
 
     def _turn_away(self, exc: TurnedAway) -> None:
-        """Tell the client, before the end of the process, which limit it or its process has passed."""
+        """Tell the client, before the end of the process, which limit it or its process has passed. The first reason to end counts."""
+        if self.ended is not None:
+            return
         self.log(logging.WARNING, "turned_away", str(exc), reason=exc.reason)
         self.surroundings.metrics.refused[exc.reason] += 1
         self._link.bye(code=exc.reason, reason=str(exc))

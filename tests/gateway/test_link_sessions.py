@@ -483,6 +483,21 @@ async def test_a_client_is_told_when_its_process_has_said_more_than_it_may() -> 
         assert stage.gateway.metrics.ended == {"session_bytes": 1}
 
 
+async def test_a_limit_that_both_directions_pass_is_told_and_counted_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with rehearsal(limits=GatewayLimits(session_bytes=1000)) as stage:
+        client = await stage.link()
+        process = await stage.processes.next()
+        await process.say({"text": "x" * 900})
+        await client.send_line(b'{"text":"' + b"x" * 900 + b'"}')
+        await process.say({"text": "x" * 900})
+        assert (await client.hear_frame(Bye)).code == "session_bytes"
+        end = await client.hear_frame(ProcessEnd)
+        await client.frame(Ack(end.after + 1))
+        await stage.until(sessions=0)
+        assert stage.gateway.metrics.refused == {"session_bytes": 1}
+    assert caplog.text.count("has carried more than") == 1
+
+
 async def test_a_client_of_an_older_protocol_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("claude_transport.gateway.arrival.LINK_VERSION", 2)
     async with rehearsal() as stage:
