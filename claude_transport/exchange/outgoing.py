@@ -201,7 +201,7 @@ class LineWriter:
     def begin(self, start: Callable[..., object], *, at_once: AtOnce | None) -> None:
         """Write from now on. `start` starts the writing task, with the first line that cannot be written at once."""
         self._start = start
-        self._passing = PassingLines(start=start, write=self._transport.write, on_failure=self.note_failure, on_rest=self._write_at_once)
+        self._passing = PassingLines(start=start, write=self._transport.write, on_failure=self.note_failure, on_rest=self._allow_write_now)
         self._at_once = at_once
         self.write_now = None if at_once is None else at_once.write
 
@@ -368,8 +368,8 @@ class LineWriter:
             self._queue = ()
         return delivery
 
-    def _write_at_once(self) -> None:
-        """Write the next line without waiting, if no other line is before it."""
+    def _allow_write_now(self) -> None:
+        """Let the next line be written without waiting, if no other line is before it."""
         is_idle = not (self._queue or self._in_flight or self._passing)
         if is_idle and self._at_once is not None and not (self._input_ended or self._unwritable or self._is_over):
             self.write_now = self._at_once.write
@@ -382,7 +382,7 @@ class LineWriter:
                 while not self._queue:
                     if self._is_over:
                         return
-                    self._write_at_once()
+                    self._allow_write_now()
                     await self._arrival.wait()
                 first = self._next_line()
                 self._in_flight = [first]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from peers import ForeignTransport, permission, result, soon
 from virtual_time import Backend, jumping_backends
@@ -13,6 +15,7 @@ from virtual_time import Backend, jumping_backends
 import claude_transport as ct
 from claude_transport import Allow, InterruptOutcome, Query
 from claude_transport.errors import InputClosed, TransportClosed
+from claude_transport.transport import AtOnce, Client, SessionTerms
 
 
 @pytest.fixture(params=jumping_backends())
@@ -100,12 +103,46 @@ async def test_a_line_after_the_prompt_does_not_overtake_one_that_passed_it() ->
             transport.say(permission("first"))
         transport.say(permission("second"))
         await soon(lambda: len(transport.responses()) == 2)
-        assert [frame["response"]["request_id"] for frame in transport.written if frame["type"] == "control_response"] == [
-            "first",
-            "second",
-        ]
+        assert list(transport.responses()) == ["first", "second"]
         await query.send("p1")
     assert [name_of(frame) for frame in transport.written][:5] == ["initialize", "p0", "control_response", "control_response", "p1"]
+
+
+class AlsoAtOnce(SlowToAnswer):
+    """Can also send a line without waiting, and notes the order in which lines have gone out."""
+
+    def __init__(self, transport: Any, wait: Callable[[], Awaitable[object]]) -> None:
+        super().__init__(transport, wait)
+        self.sent: list[str] = []
+        self.by_now: list[str] = []
+
+    def attach(self, client: Client) -> SessionTerms:
+        at_once = AtOnce(connect=bool, write=self.write_now, end_input=bool, close=bool)
+        return msgspec.structs.replace(super().attach(client), at_once=at_once)
+
+    def write_now(self, line: bytes) -> bool:
+        self.by_now.append(name_of(json.loads(line)))
+        return False
+
+    async def write(self, data: str | bytes) -> None:
+        await super().write(data)
+        self.sent.append(name_of(json.loads(data)))
+
+
+async def test_nothing_is_sent_at_once_while_a_line_that_passed_the_prompt_is_on_its_way() -> None:
+    inside = ForeignTransport()
+    transport = AlsoAtOnce(inside, four_seconds)
+    async with Query(transport, can_use_tool=allow) as query, anyio.create_task_group() as tasks:
+        tasks.start_soon(query.send, "p0")
+        await anyio.sleep(1)
+        inside.say(permission("first"))
+        await anyio.sleep(5)
+        transport.by_now.clear()
+        await query.request("get_session_cost")
+        assert transport.by_now == []
+        await query.request("get_settings")
+        assert transport.by_now == ["get_settings"]
+    assert transport.sent[:5] == ["initialize", "p0", "control_response", "get_session_cost", "get_settings"]
 
 
 async def test_requests_that_wait_behind_a_prompt_pass_it_as_well() -> None:
