@@ -348,7 +348,7 @@ class Result(_EndingStep, frozen=True, tag="result", kw_only=True):
     """Send the frame that ends a turn. `text` defaults to the last text. `cost_usd` is the cost of this turn; the frame has the sum.
 
     With a `subtype` other than `success`, `is_error` is True unless it is given, and `text` is the error. A turn without a `Result` ends
-    with one (see `ScriptedTurn`).
+    with one (see `ScriptedTurn`). The session is idle after it, unless the last `background_tasks_changed` that was sent lists an agent.
     """
 
     filled: ClassVar[tuple[str, ...]] = ("text", "extra")

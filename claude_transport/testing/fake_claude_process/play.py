@@ -68,6 +68,10 @@ def _emit(stage: Stage, step: Step) -> None:
     message = stage.fill(step["message"], kind=dict, field="message")
     if stage.turn is not None and message.get("type") == "result":
         stage.turn.has_result = True
+    if message.get("subtype") == "background_tasks_changed":
+        tasks = message.get("tasks")
+        types = [task.get("task_type") for task in tasks if isinstance(task, dict)] if isinstance(tasks, list) else []
+        stage.has_agents = "local_agent" in types
     if step["complete"]:
         stage.emit(message)
     else:

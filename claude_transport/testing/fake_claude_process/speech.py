@@ -199,7 +199,10 @@ def say_tool_result(
 
 
 def say_result(stage: Stage, step: dict[str, Any]) -> None:
-    """Send the frame that ends the turn, then the states that follow it: idle, completed."""
+    """Send the frame that ends the turn, then the states that follow it: idle, completed.
+
+    A session with a background agent is not idle before the result of the turn that the end of the agent starts (recording 15c).
+    """
     turn = stage.turn
     for uuid in turn.folded if turn is not None else ():
         stage.lifecycle(uuid, "completed")  # a folded message completes just before the shared result (recording 10f)
@@ -208,9 +211,11 @@ def say_result(stage: Stage, step: dict[str, Any]) -> None:
     stage.failed = bool(step["is_error"])
     if turn is not None:
         turn.has_result = True
-    if turn is not None and not turn.finished:
-        turn.finished = True
+    is_first = turn is not None and not turn.finished
+    if (is_first or stage.session_state == "running") and not stage.has_agents:
         stage.change_state("idle")
+    if turn is not None and is_first:
+        turn.finished = True
         for uuid in turn.uuids:
             if uuid not in turn.folded:
                 stage.lifecycle(uuid, step.get("lifecycle", "completed"))

@@ -140,6 +140,7 @@ class Stage:
         self.signals: list[int] = []
         self.noted: list[int] = []
         self.session_state: str = "idle"
+        self.has_agents = False  # background agents are at work, as the last `background_tasks_changed` of the scenario says
         self.results = 0
         self.failed = False
         self.totals: list[float] = [0, 0, 0.0]  # input tokens, output tokens, dollars
