@@ -72,7 +72,7 @@ shared("e2e_old", "At most forty of them, which show differences between version
 shared("cli_versions", "All end-to-end tests on several versions of the CLI, the newest last: nearly an hour; `-- -k …` for some tests.")(
     f"{PYTEST} --every claude -m e2e {OF_CLAUDE} {{args}}", f"{PYTEST} -m e2e {OF_CLAUDE} {{args}}"
 )
-shared("codex_versions", "All end-to-end tests of Codex on five versions: about ten minutes; `-- -k …` for some of the tests.")(
+shared("codex_versions", "All end-to-end tests of Codex on six versions: about ten minutes; `-- -k …` for some of the tests.")(
     f"{PYTEST} --every codex -m e2e tests/codex {{args}}"
 )
 shared("tests", "Every other test, without those for `nightly`, on the Python that runs nox.")(f"{PYTEST} --with ajv -m '{OURS}' {{args}}")

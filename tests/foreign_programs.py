@@ -24,8 +24,8 @@ from pathlib import Path
 CACHE = Path(__file__).parent.parent / ".nox" / ".cache"
 # Version of the CLI -> release of claude-agent-sdk whose wheel contains it. The tests install the newest release by themselves.
 CLI_WHEELS = {"2.1.92": "0.1.56", "2.1.191": "0.2.110", "2.1.257": "0.2.150", "2.1.275": "0.2.155"}
-# The supported versions of Codex that are tested. Other tests run the newest, whose recordings are in tests/recordings/codex.
-CODEX_VERSIONS = ("0.150.1", "0.155.1", "0.160.1", "0.166.0", "0.169.0")
+# The supported versions of Codex that are tested. Other tests run the newest. The recordings in tests/recordings/codex are of 0.169.0.
+CODEX_VERSIONS = ("0.150.1", "0.155.1", "0.160.1", "0.166.0", "0.169.0", "0.171.0")
 CODEX_PACKAGES = {"linux": "linux", "darwin": "darwin"}
 CODEX_MACHINES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}
 # Both get the claude that the tests have, so their optional packages with one are left out.

@@ -14,11 +14,11 @@ from claude_transport.errors import CLIVersionMismatch
 from claude_transport.launch.features import SupportedRange, parse_version
 
 CODEX_RANGE: Final = SupportedRange(
-    program="codex", oldest="0.150.1", newest="0.169.0", update="run `npm install -g @openai/codex`, or the update of your package manager"
+    program="codex", oldest="0.150.1", newest="0.171.0", update="run `npm install -g @openai/codex`, or the update of your package manager"
 )
 """Before 0.150, no version was examined: whether it asks for approval, and obeys the answer, is not known. So it is refused."""
 
-OBSERVED: Final[tuple[str, ...]] = ("0.150.1", "0.155.1", "0.160.1", "0.166.0", "0.169.0")
+OBSERVED: Final[tuple[str, ...]] = ("0.150.1", "0.155.1", "0.160.1", "0.166.0", "0.169.0", "0.171.0")
 """The versions whose binaries were examined for the table."""
 
 CodexFeatureKind: TypeAlias = Literal["method", "field", "behaviour"]
@@ -60,12 +60,17 @@ _IN_169: Final = (
     *("account/securitySetup/read", "modelProvider/config/write", "modelProvider/list", "thread/guardianReview"),
     "thread/prepareApprovedPlan",
 )
+_IN_171: Final = (
+    *("modelProvider/default/set", "thread/realtime/list", "thread/search/cancel", "thread/search/stream"),
+    "thread/search/stream/cancel",
+)
 
 CODEX_FEATURES: Final[tuple[CodexFeature, ...]] = (
     *_methods("0.155.1", "0.150.1", *_IN_155),
     *_methods("0.160.1", "0.155.1", *_IN_160),
     *_methods("0.166.0", "0.160.1", *_IN_166),
     *_methods("0.169.0", "0.166.0", *_IN_169),
+    *_methods("0.171.0", "0.169.0", *_IN_171),
     *_others(
         "field",
         ("excludeTurns", "0.155.1", "0.150.1", "a resume or a fork without the whole history in its answer; an older Codex sends it"),

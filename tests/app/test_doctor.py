@@ -152,9 +152,9 @@ def test_codex_is_found_not_run_and_its_payer_is_told(program: Program, tmp_path
 @pytest.mark.parametrize(
     ("version", "note"),
     [
-        ("0.160.1", "in the supported range, 0.150.1 to 0.169.0"),
+        ("0.160.1", "in the supported range, 0.150.1 to 0.171.0"),
         ("0.120.0", "outside the supported range: older than 0.150.1, the oldest codex that this library talks to: "),
-        ("0.999.0", "outside the supported range: newer than 0.169.0, the newest codex that this library was tested with"),
+        ("0.999.0", "outside the supported range: newer than 0.171.0, the newest codex that this library was tested with"),
     ],
 )
 def test_the_version_of_codex_is_compared_with_the_supported_ones(program: Program, tmp_path: Path, version: str, note: str) -> None:

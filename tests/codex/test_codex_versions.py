@@ -106,7 +106,7 @@ async def test_a_newer_codex_is_used_with_one_warning(anyio_backend_name: str) -
         for _ in range(2):
             await started(newer, nothing)
     said = [str(warning.message) for warning in told if warning.category is errors.ClaudeTransportWarning]
-    outside = f"this codex is {newer}, newer than 0.169.0, the newest codex that this library was tested with"
+    outside = f"this codex is {newer}, newer than 0.171.0, the newest codex that this library was tested with"
     assert said == [f"{outside}; it may say or do things that this library does not know"]
 
 
