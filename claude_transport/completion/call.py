@@ -363,7 +363,9 @@ def _canceller(task: LoopTask) -> Callable[[], object]:
 
 
 _SETTLE: Final = 2.0
-"""Seconds that a CLI gets to report that it is idle after a result. It takes milliseconds; an older CLI never reports it."""
+"""Seconds that a CLI gets to report what follows a result: that it is idle, or a turn of its own. It takes milliseconds; an older CLI never
+reports that it is idle.
+"""
 
 
 class CLIPath(Attempt):
@@ -406,7 +408,7 @@ class CLIPath(Attempt):
 
 
 async def _next(everything: AllMessages, *, query: Query, turn: Turn) -> Message | None:
-    """Return the next message of the run. None when the prompt has its result and no background agent is still running."""
+    """Return the next message of the run. None when the prompt has its result, and no background agent and no turn of one still runs."""
     message = everything.take()
     if message is not None:
         return message
@@ -414,7 +416,7 @@ async def _next(everything: AllMessages, *, query: Query, turn: Turn) -> Message
         return await anext(everything, None)  # raises the cause of a bad end
     if query.is_quiet:
         return None
-    with anyio.move_on_after(math.inf if query.background_tasks else _SETTLE):
+    with anyio.move_on_after(math.inf if query.background_tasks or query.is_running else _SETTLE):
         return await anext(everything, None)
     return None
 

@@ -8,11 +8,14 @@ from typing import Any
 import anyio
 import pytest
 from call_errors import Waits
+from virtual_time import virtual_time
 
 import claude_transport as ct
 from claude_transport.codex import CodexOptions, CodexPool
 from claude_transport.completion import complete_sync, partial_completion
 from claude_transport.testing import FakeCodex, FakeMessagesAPI, Scenario, assistant, replies, result
+from claude_transport.wrappers import FaultyTransport
+from claude_transport.wrappers.faults import Delay
 
 MakeOptions = Callable[..., ct.ClaudeOptions]
 HELLO = [assistant("Hello there."), result("Hello there.")]
@@ -237,3 +240,53 @@ async def test_what_the_options_hold_in_confidence_is_in_no_reason_of_an_error(a
     assert len(chain) == 2
     assert [str(each) for each in chain if "plain-words" in f"{each} {each!r} {getattr(each, 'reason', '')}"] == []
     assert "cannot use" in str(caught.value)
+
+
+# A background agent
+
+
+def state(name: str) -> dict[str, Any]:
+    return {"type": "system", "subtype": "session_state_changed", "state": name}
+
+
+def agents(*ids: str) -> dict[str, Any]:
+    tasks = [{"task_id": each, "task_type": "local_agent", "description": "dig"} for each in ids]
+    return {"type": "system", "subtype": "background_tasks_changed", "tasks": tasks}
+
+
+INIT = {"type": "system", "subtype": "init", "session_id": "s", "claude_code_version": "2.1.332"}
+WAKE_UP = {"origin": {"kind": "task-notification"}, "user_message_uuids": []}
+BEFORE = [state("running"), INIT, agents("t1"), assistant("I wait."), result("I wait."), agents()]
+WOKEN = [INIT, assistant("It is done."), result("It is done.", **WAKE_UP)]
+
+
+@virtual_time
+@pytest.mark.parametrize(
+    ("after", "seconds"),
+    [
+        pytest.param(5, 100.0, id="the agent works"),
+        pytest.param(6, 1.5, id="its turn has not begun"),  # some ten milliseconds with the real CLI
+        pytest.param(7, 100.0, id="the model is silent in its turn"),
+        pytest.param(8, 100.0, id="a tool works in its turn"),
+        pytest.param(9, 1.5, id="the session is not idle yet"),
+    ],
+)
+async def test_the_turn_that_a_background_agent_starts_is_waited_for(after: int, seconds: float) -> None:
+    """As in recording 15c, with a silence after so many messages."""
+
+    def make(_options: object) -> FaultyTransport:
+        claude = ct.MockTransport.script().expect(type="user").reply(*BEFORE, *WOKEN, state("idle"))
+        return FaultyTransport(claude, [Delay(seconds=seconds, line=after + 2)])  # the first line answers `initialize`
+
+    began = anyio.current_time()
+    completion = await ct.complete("Hi", make_transport=make)
+    assert completion.text_blocks == ("I wait.", "It is done.")
+    assert anyio.current_time() - began == pytest.approx(seconds)
+
+
+@virtual_time
+async def test_a_cli_that_does_not_say_that_it_is_idle_is_waited_for_two_seconds() -> None:
+    began = anyio.current_time()
+    make = Maker([state("running"), *HELLO])
+    assert (await ct.complete("Hi", make_transport=make)).text == "Hello there."
+    assert anyio.current_time() - began == pytest.approx(2.0)

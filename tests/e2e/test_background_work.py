@@ -169,3 +169,24 @@ async def test_closing_that_waits_hears_the_agent_out(options: Build) -> None:
             results = [message async for message in everything if isinstance(message, ct.ResultMessage)]
     assert (reports[0].dropped_tasks, reports[0].ended_by_itself) == ({}, True)
     assert [result.is_unsolicited for result in results] == [False, True]
+
+
+@pytest.mark.needs("questions of background agents")
+async def test_one_call_waits_for_a_slow_turn_that_a_background_agent_starts(options: Build) -> None:
+    """The tool of that turn takes longer than a CLI gets to say that it is idle after a result."""
+    work = {"description": "do it", "prompt": "SUB work", "subagent_type": "general-purpose", "run_in_background": True}
+    launch = replies.tool_use("Agent", work)
+    wait = replies.tool_use("Bash", {"command": "sleep 3", "description": "waits", "timeout": 60_000})
+    said = iter([launch, "I wait.", wait])
+
+    def answer(request: Any) -> Any:
+        return "Sub done." if from_subagent(request) else next(said, "It is done.")
+
+    async with FakeMessagesAPI(answer) as api:
+        with anyio.fail_after(PATIENCE):
+            completion = await ct.complete(
+                "MAIN",
+                transport="cli",
+                options=options(api, tools=("Agent", "Bash"), allowed_tools=("Agent", "Bash")),
+            )
+    assert (completion.text_blocks, completion.warnings) == (("I wait.", "It is done."), ())
