@@ -65,7 +65,9 @@ async def test_a_round_trip_is_three_scripts_and_one_for_many_trips_and_no_read(
         before = await calls(connection)
         for number in range(1, 51):
             await converse(transport, number)
-        after = await calls(connection)
+        with anyio.fail_after(10):
+            while (after := await calls(connection))["evalsha"] - before["evalsha"] <= 150:  # the client tells what it read a little later
+                await a_moment()
     made = {name: after[name] - before.get(name, 0) for name in ("evalsha", "publish")}
     assert made["publish"] == 100
     assert 150 < made["evalsha"] <= 220  # and renewals of both leases

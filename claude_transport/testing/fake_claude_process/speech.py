@@ -201,7 +201,8 @@ def say_tool_result(
 def say_result(stage: Stage, step: dict[str, Any]) -> None:
     """Send the frame that ends the turn, then the states that follow it: idle, completed.
 
-    A session with a background agent is not idle before the result of the turn that the end of the agent starts (recording 15c).
+    A session with a background agent is not idle before the result of the turn that the end of the agent starts
+    (docs/reference/protocol.md#background-work).
     """
     turn = stage.turn
     for uuid in turn.folded if turn is not None else ():
