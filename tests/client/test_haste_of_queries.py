@@ -152,6 +152,22 @@ async def test_a_leave_in_haste_takes_close_timeout_seconds_in_all(
     assert transport.told[-1] == round(0.4 * seconds, 3)  # the peer had the rest, to end by itself
 
 
+@pytest.mark.parametrize(("close_timeout", "seconds"), [(None, 1.0), (4.0, 4.0)])
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_transport_that_was_told_to_hurry_and_does_not_is_left_behind(
+    way: Callable[[Query], Awaitable[None]], close_timeout: float | None, seconds: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Deaf(Slow):
+        def hurry(self, seconds: float) -> None:
+            self.told.append(round(seconds, 3))
+
+    caplog.set_level("INFO", logger="claude_transport")
+    transport = Deaf()
+    assert await seconds_of(functools.partial(way, Query(transport, close_timeout=close_timeout))) == seconds
+    assert transport.told[-1] == round(0.4 * seconds, 3)
+    assert "the transport was closed in haste" in caplog.text
+
+
 @pytest.mark.parametrize(("close_timeout", "peer_ends", "all_ends"), [(None, 5.0, 60.0), (2.0, 1.2, 2.0), (50.0, 30.0, 50.0)])
 async def test_a_leave_without_haste_takes_the_time_of_each_step_unless_close_timeout_says_otherwise(
     close_timeout: float | None, peer_ends: float, all_ends: float

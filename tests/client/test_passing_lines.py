@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -14,7 +15,7 @@ from virtual_time import Backend, jumping_backends
 
 import claude_transport as ct
 from claude_transport import Allow, InterruptOutcome, Query
-from claude_transport.errors import InputClosed, TransportClosed
+from claude_transport.errors import ConnectionLost, InputClosed, TransportClosed
 from claude_transport.transport import AtOnce, Client, SessionTerms
 
 
@@ -232,6 +233,55 @@ async def test_a_failure_of_what_passes_ends_the_conversation_and_the_prompt() -
         (failure,) = failures
         assert isinstance(failure, TransportClosed)
         assert (failure.code, failure.exit_code) == ("usage.closed", 7)
+        query.abandon(timeout=0.0)
+
+
+async def test_after_a_failure_no_line_that_waits_to_pass_is_tried() -> None:
+    class Breaks(Slow):
+        async def write(self, data: str | bytes) -> None:
+            frame = json.loads(data)
+            if frame["type"] == "control_response":
+                tried.append(frame["response"]["request_id"])
+                await anyio.sleep(1)
+                raise TransportClosed("the pipe broke", exit_code=7)
+            await super().write(data)
+
+    tried: list[str] = []
+    transport = ForeignTransport()
+    async with Query(Breaks(transport, anyio.sleep_forever), can_use_tool=allow) as query:
+        async with anyio.create_task_group() as tasks:
+
+            async def send() -> None:
+                with pytest.raises(TransportClosed, match="the pipe broke"):
+                    await query.send("p0")
+
+            tasks.start_soon(send)
+            await anyio.sleep(1)
+            transport.say(*(permission(f"q{number}") for number in range(3)))
+            await anyio.sleep(10)
+        assert tried == ["q0"]
+        query.abandon(timeout=0.0)
+
+
+@pytest.mark.parametrize("anyio_backend", [backend for backend in jumping_backends() if "asyncio" in str(backend)])
+async def test_a_cancellation_that_a_write_made_up_is_its_failure_also_when_it_passes_a_prompt() -> None:
+    class MakesUp(Slow):
+        async def write(self, data: str | bytes) -> None:
+            if b"set_model" in (data.encode() if isinstance(data, str) else data):
+                raise asyncio.CancelledError
+            await super().write(data)
+
+    async with Query(MakesUp(ForeignTransport(), anyio.sleep_forever)) as query:
+        async with anyio.create_task_group() as tasks:
+
+            async def send() -> None:
+                with pytest.raises(ConnectionLost, match="the transport could not write"):
+                    await query.send("p0")
+
+            tasks.start_soon(send)
+            await anyio.sleep(1)
+            with pytest.raises(ConnectionLost, match="the transport could not write"):
+                await query.set_model("haiku")
         query.abandon(timeout=0.0)
 
 
