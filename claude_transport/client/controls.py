@@ -16,7 +16,15 @@ from typing import Any, Final, Literal, TypeVar
 import anyio
 
 from claude_transport.client.mcp import whole_configuration
-from claude_transport.errors import ClaudeTransportError, ControlRequestFailed, ControlTimeout, InputClosed, NotConnected, UsageError
+from claude_transport.errors import (
+    ClaudeTransportError,
+    ControlRequestFailed,
+    ControlTimeout,
+    InputClosed,
+    NotConnected,
+    TransportClosed,
+    UsageError,
+)
 from claude_transport.exchange.arguments import check_seconds
 from claude_transport.exchange.outcomes import InterruptOutcome
 from claude_transport.loggers import logger_for
@@ -537,6 +545,8 @@ class TaskControls(Asking):
             return InterruptOutcome.DEAD
         except NotConnected:
             return InterruptOutcome.NOT_RUNNING
+        except TransportClosed:
+            return InterruptOutcome.DEAD
         except UsageError:
             if self.has_ended:
                 return InterruptOutcome.DEAD
