@@ -376,7 +376,6 @@ class CLIPath(Attempt):
     def __init__(self, request: CompletionRequest, *, payer: Payer = "unknown") -> None:
         self._request = request
         self.payer: Payer = payer
-        self.api_key_source: str | None = None
 
     async def run(self, hear: Callable[[Message], object]) -> None:
         """Send the prompt, and pass every message to `hear` until there is a result and no background agent will add to it.
@@ -401,10 +400,8 @@ class CLIPath(Attempt):
             self.note_end(transport)
 
     def _note(self, message: Message) -> None:
-        if isinstance(message, InitMessage) and message.api_key_source and self.api_key_source is None:
-            self.api_key_source = message.api_key_source
-            if message.api_key_source != "none" and self.payer != "cloud account":
-                self.payer = "api account"  # the CLI reports which credential it found
+        if isinstance(message, InitMessage) and message.api_key_source not in ("", "none") and self.payer != "cloud account":
+            self.payer = "api account"  # the CLI reports which credential it found
 
 
 async def _next(everything: AllMessages, *, query: Query, turn: Turn) -> Message | None:

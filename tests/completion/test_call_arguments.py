@@ -64,9 +64,15 @@ async def heard(_: object) -> None:
     ],
 )
 async def test_a_wrong_argument_is_refused_by_its_name_before_anything_runs(option: str, wrong: Any) -> None:
+    made: list[object] = []
+
+    def make(options: object) -> ct.MockTransport:
+        made.append(options)
+        return ct.MockTransport()
+
     with pytest.raises(ct.ConfigurationError) as caught:
-        await ct.complete("Hi", **{"make_transport": lambda _options: ct.MockTransport(), option: wrong})
-    assert caught.value.option == option
+        await ct.complete("Hi", **{"make_transport": make, option: wrong})
+    assert (caught.value.option, made) == (option, [])
 
 
 @pytest.mark.parametrize(
