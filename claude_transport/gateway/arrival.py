@@ -89,18 +89,34 @@ class Arrival:
         peer: the address of the client.
         token: the bearer token of the HTTP request.
         certified: the name in the client's certificate.
+        trust: called when the client is admitted. A medium that bounds what a stranger may send lifts that bound.
     """
 
-    def __init__(self, stream: ByteStream, *, medium: str, peer: str = "", token: str | None = None, certified: str | None = None) -> None:
+    def __init__(
+        self,
+        stream: ByteStream,
+        *,
+        medium: str,
+        peer: str = "",
+        token: str | None = None,
+        certified: str | None = None,
+        trust: Callable[[], object] | None = None,
+    ) -> None:
         self.stream = stream
         self.medium = medium
         self.peer: str = printable(peer, at_most=_MAX_PEER_CHARS)
         self.token = token
         self.certified = certified
+        self._trust = trust
         self.viewing: Viewing | None = None
         """What an observer has asked for. Such a connection has no first line."""
         self._speaks_link = False
         self._unread = bytearray()
+
+    def admitted(self) -> None:
+        """Note that the client is admitted."""
+        if self._trust is not None:
+            self._trust()
 
     async def first_line(self, *, max_bytes: int, whole: bool = True) -> bytes:
         """Read the first line that is not blank and return it without its end. It stays unread until `take_line()`.
@@ -262,7 +278,7 @@ class Reception:
         if address.is_encrypted and self._ssl_context is not None:
             stream = await TLSStream.wrap(stream, ssl_context=self._ssl_context, server_side=True)
             certified = _certified_name(stream)
-        token = None
+        token, trust = None, None
         if address.is_websocket:
             shown: list[HandshakeRequest | Viewing] = []
             accepted = await accept_websocket(
@@ -272,13 +288,15 @@ class Reception:
                 compression=self._compression,
                 # a client may put several short lines into one message of the usual size, however small `line_bytes` is
                 max_message_bytes=max(self._limits.line_bytes, USUAL_MESSAGE_BYTES) + _ROOM_FOR_FRAMES,
+                max_first_bytes=self._limits.first_line_bytes + _CHUNK_BYTES,
                 max_request_bytes=self._limits.first_line_bytes,
                 handshake_timeout=self._limits.handshake_timeout,
             )
             if accepted is None:
                 return _observer(stream, shown, medium=address.scheme, peer=peer)
-            stream, token = accepted, next(each.bearer_token for each in shown if isinstance(each, HandshakeRequest))
-        return Arrival(stream, medium=address.scheme, peer=peer, token=token, certified=certified)
+            stream, trust = accepted, accepted.trust_peer
+            token = next(each.bearer_token for each in shown if isinstance(each, HandshakeRequest))
+        return Arrival(stream, medium=address.scheme, peer=peer, token=token, certified=certified, trust=trust)
 
     async def identify(self, arrival: Arrival) -> AdmittedClient | None:
         """Find the client before admission. Reads the first line only when the token can come from it.

@@ -1,7 +1,7 @@
 """`GatewayApplication`: a gateway as an ASGI application, inside a server that runs already.
 
-The server does TLS, the WebSocket handshake and the limits of a message. The messages carry the same lines as on the gateway's own
-listeners. `gateway.py` does the rest.
+The server does TLS, the WebSocket handshake and the limits of a message, also before a client is admitted. The messages carry the same
+lines as on the gateway's own listeners. `gateway.py` does the rest.
 """
 
 from __future__ import annotations

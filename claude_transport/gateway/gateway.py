@@ -393,6 +393,7 @@ class Gateway:
                     await arrival.drop()
                 return
             assert arrival is not None  # noqa: S101 - for the type checkers: without a cancellation there is one
+            arrival.admitted()
             await self._receive(arrival, guest)
         except TurnedAway as exc:
             self._count_refusal(exc, peer=peer)

@@ -30,7 +30,10 @@ _MAX_WINDOW_LOG = 23
 that much, and level 3 uses 2 MiB. A frame that wants more is refused before memory is set aside."""
 
 _CHUNK_BYTES = 64 * 2**10
-"""Bytes received at a time."""
+"""Bytes received at a time, at most."""
+
+_LEAST_CHUNK_BYTES = 4096
+"""Bytes received at a time for a reader that asks for no more, as before a client is admitted."""
 
 _PIECE_BYTES = 256 * 2**10
 """Bytes compressed at a time: it holds up the event loop for less than a millisecond."""
@@ -103,7 +106,7 @@ class CompressedStream(Layer):
             if self._end is not None:
                 raise self._end
             try:
-                self._received = await self._stream.receive(_CHUNK_BYTES)
+                self._received = await self._stream.receive(min(max(max_bytes, _LEAST_CHUNK_BYTES), _CHUNK_BYTES))
             except anyio.EndOfStream:
                 self._end = ConnectionLost("the connection was cut: the peer's compressed stream has no end")
 
@@ -148,7 +151,7 @@ async def accept_compression(stream: ByteStream) -> ByteStream:
     first = b""
     while len(first) < len(MAGIC) and MAGIC.startswith(first):
         try:
-            first += await stream.receive()
+            first += await stream.receive(_LEAST_CHUNK_BYTES)
         except anyio.EndOfStream:
             break
     if first.startswith(MAGIC):

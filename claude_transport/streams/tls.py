@@ -24,6 +24,9 @@ from claude_transport.streams.sockets import DEFAULT_CONNECT_TIMEOUT
 _CHUNK_BYTES = 64 * 2**10
 """Bytes encrypted, and asked for, at a time: four records of the largest size."""
 
+_LEAST_CHUNK_BYTES = 4096
+"""Bytes asked for at a time in a handshake, and for a reader that asks for no more, as before a client is admitted."""
+
 _REFUSED_US = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "UNKNOWN_PSK")
 """Parts of the names of the alerts by which a peer refuses our certificate."""
 
@@ -115,7 +118,7 @@ class TLSStream(Layer):
                 tls.do_handshake()
             except ssl.SSLWantReadError:
                 await self._flush()
-                incoming.write(await stream.receive(_CHUNK_BYTES))
+                incoming.write(await stream.receive(_LEAST_CHUNK_BYTES))
             except ssl.SSLError:
                 with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                     await self._flush()  # the alert with the reason
@@ -148,7 +151,7 @@ class TLSStream(Layer):
                 async with self._sending:
                     await self._flush()  # TLS itself has an answer to send; when the lock is held, the sender sends it
             try:
-                self._incoming.write(await self._stream.receive(_CHUNK_BYTES))
+                self._incoming.write(await self._stream.receive(min(max(max_bytes, _LEAST_CHUNK_BYTES), _CHUNK_BYTES)))
             except anyio.EndOfStream:
                 self._end = ConnectionLost("the connection was cut: the peer left without the closing message of TLS")
 

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import codecs
 import logging
+import math
 import re
 import ssl
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import anyio.lowlevel
@@ -44,6 +45,7 @@ from claude_transport.text.secret_forms import SECRET, find_secrets
 
 if TYPE_CHECKING:
     from websockets.client import ClientProtocol
+    from websockets.extensions import Extension
     from websockets.frames import Frame
     from websockets.http11 import Request, Response
     from websockets.protocol import Protocol
@@ -107,6 +109,16 @@ _IS_TEXT = (None, True, False)
 
 _FIRST_CONTROL = 8
 """The lowest opcode of a control frame."""
+
+_MAX_HEAD_BYTES = 14
+"""Bytes of the head of a frame with its mask (RFC 6455 5.2)."""
+
+_MASK_BYTES = 4
+
+_WIDE_LENGTHS = {126: 2, 127: 8}
+"""Bytes of the length behind the first two bytes of a frame, by the short length (RFC 6455 5.2)."""
+
+_END_OF_HEAD = b"\r\n\r\n"
 
 _PONG = 0x8A
 """The first byte of a pong frame."""
@@ -321,6 +333,7 @@ async def accept_websocket(
     allowed_origins: Collection[str] | None = (),
     compression: bool = False,
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
+    max_first_bytes: int | None = None,
     max_request_bytes: int = DEFAULT_MAX_REQUEST_BYTES,
     handshake_timeout: float = DEFAULT_ACCEPT_TIMEOUT,
     close_timeout: float = DEFAULT_CLOSE_TIMEOUT,
@@ -338,6 +351,7 @@ async def accept_websocket(
             connect (403). None: origins are not checked here, `admit` has to.
         compression: accept permessage-deflate when the client offers it.
         max_message_bytes: a larger message, after decompression, ends the connection with code 1009.
+        max_first_bytes: the same for all frames in sum until `trust_peer()` of the connection is called. None: the client is trusted.
         max_request_bytes: a larger request is refused with 431.
         handshake_timeout: seconds for request and answer together.
         close_timeout: seconds that `aclose()` may take for the closing handshake.
@@ -362,9 +376,8 @@ async def accept_websocket(
                 raise ConnectionLost("the client went away during the WebSocket handshake") from exc
             if not accepted:
                 return None
-            connection = WebSocketStream(stream, protocol, address=None, close_timeout=close_timeout)
-            connection.take_frames(early)
-            return connection
+            first = None if max_first_bytes is None else _FirstFrames(max_first_bytes)
+            return WebSocketStream(stream, protocol, address=None, close_timeout=close_timeout, early=early, first=first)
         message = f"a client did not complete the WebSocket handshake in {handshake_timeout:g} s"
         raise ConnectTimeout(message, waited=handshake_timeout)  # noqa: TRY301 - the stream is closed below
     except BaseException:
@@ -375,8 +388,8 @@ async def accept_websocket(
 
 async def _read_request(
     stream: ByteStream, protocol: ServerProtocol, max_request_bytes: int
-) -> tuple[HandshakeRequest, Request | None, list[Any]]:
-    """Return the request, what `protocol` has made of it, and the frames that arrived right behind it.
+) -> tuple[HandshakeRequest, Request | None, bytes]:
+    """Return the request, what `protocol` has made of it, and the bytes that arrived right behind it.
 
     `protocol` gets a request with `GET` only. Others cannot open a connection, may have a body, and are unknown to older releases of
     `websockets`: for them it is None.
@@ -388,14 +401,18 @@ async def _read_request(
         method, path = (part.decode("latin-1") for part in other.groups())
         lines = (line.partition(":") for line in head[: head.index(b"\r\n\r\n")].decode("latin-1").split("\r\n")[1:])
         told = _join_headers((name, value.strip()) for name, _, value in lines)
-        return HandshakeRequest(path=path, headers=told, method=method), None, []
-    size, chunk = len(head), head
+        return HandshakeRequest(path=path, headers=told, method=method), None, b""
+    size, chunk, before = len(head), head, b""
     while True:
-        protocol.receive_data(chunk)
+        # frames behind the request wait until it is known what their sender may send
+        found = (before + chunk).find(_END_OF_HEAD)
+        end = len(chunk) if found < 0 else found + len(_END_OF_HEAD) - len(before)
+        protocol.receive_data(chunk[:end])
         events: list[Any] = protocol.events_received()
         if events:
-            request = events[0]  # the first event is the request
-            return HandshakeRequest(path=request.path, headers=_join_headers(request.headers.raw_items())), request, events[1:]
+            request = events[0]
+            return HandshakeRequest(path=request.path, headers=_join_headers(request.headers.raw_items())), request, chunk[end:]
+        before = (before + chunk)[1 - len(_END_OF_HEAD) :]
         if protocol.handshake_exc is not None:
             await _hang_up(stream, protocol)
             raise ProtocolError("the first bytes are no request for a WebSocket connection") from protocol.handshake_exc
@@ -498,14 +515,24 @@ class WebSocketStream(ByteStream):
         address: str | None,
         close_timeout: float,
         hide: Callable[[str], str] = without_secrets,
+        early: bytes = b"",
+        first: _FirstFrames | None = None,
     ) -> None:
-        """Do not call this. `hide` removes secrets from what the peer says about the end."""
+        """Do not call this.
+
+        `hide` removes secrets from what the peer says about the end. `early` are bytes of frames that were received already. `first` bounds
+        what the peer may send before `trust_peer()`.
+        """
         self._stream = stream
         self._protocol = protocol
         self._address = address
         self._close_timeout = close_timeout
         self._hide = hide
         self._chunk_bytes = _DEFLATED_CHUNK_BYTES if protocol.extensions else _CHUNK_BYTES
+        self._held = early  # bytes that `protocol` did not get yet
+        self._first = first
+        if first is not None:
+            protocol.extensions = [cast("Extension", _BoundedExtension(each, first)) for each in protocol.extensions]
         self._messages = MessageReader()
         self._unread = b""  # the data of messages; its first `_taken` bytes were received already
         self._taken = 0
@@ -559,6 +586,12 @@ class WebSocketStream(ByteStream):
                     raise self._ending
                 await self._pump()
 
+    def trust_peer(self) -> None:
+        """Let the peer send messages up to `max_message_bytes` from now on, as after its admission. Does nothing the second time."""
+        if self._first is not None:
+            self._first.lift()
+            self._first = None
+
     def _take(self, max_bytes: int) -> bytes:
         start, self._taken = self._taken, self._taken + max_bytes
         data = self._unread[start : self._taken]  # a slice of all bytes is no copy
@@ -571,8 +604,11 @@ class WebSocketStream(ByteStream):
         async with self._pump_lock:
             try:
                 with anyio.CancelScope() as self._pumping:
-                    self._protocol.receive_data(await self._stream.receive(self._chunk_bytes))
-                    self.take_frames(self._protocol.events_received())
+                    if self._held:
+                        await anyio.lowlevel.checkpoint()
+                    else:
+                        self._held = await self._stream.receive(self._chunk_bytes if self._first is None else _HANDSHAKE_CHUNK_BYTES)
+                    self._feed()
             except anyio.EndOfStream:
                 self._protocol.receive_eof()  # which makes it send its own end
                 self._settle()
@@ -582,8 +618,23 @@ class WebSocketStream(ByteStream):
             finally:
                 self._pumping = None
 
+    def _feed(self) -> None:
+        """Give the protocol what was read; of a peer that is not trusted yet, one frame at most."""
+        data, self._held = self._held, b""
+        if self._first is not None:
+            try:
+                end = self._first.measure(data)
+            except ProtocolError as exc:
+                self._ending = exc
+                self._protocol.fail(1009, str(exc))
+                self._settle()
+                return
+            data, self._held = data[:end], data[end:]
+        self._protocol.receive_data(data)
+        self.take_frames(self._protocol.events_received())
+
     def take_frames(self, frames: Sequence[Any]) -> None:
-        """Process frames that the protocol has parsed. The handshake calls this too, for frames right behind it."""
+        """Process frames that the protocol has parsed. The client's handshake calls this too, for frames right behind it."""
         brought = [self._read_frame(frame) for frame in frames if frame.opcode < _FIRST_CONTROL]
         if any(brought) and not self._closed:
             # joined once for each read of the wire: a peer may send each line as a message of its own
@@ -777,6 +828,81 @@ def _ending_of(protocol: Protocol, hide: Callable[[str], str]) -> Exception:
     if close.code in _OUR_FAULT_CODES:
         return ProtocolError(f"the peer refused what it was sent, and closed the WebSocket connection with {said}")
     return ConnectionLost(f"the peer closed the WebSocket connection with {said}", retryable=close.code in _RETRYABLE_CODES)
+
+
+class _FirstFrames:
+    """What a peer may send before it is trusted: `at_most` bytes, in all frames with their heads, and as they are inflated.
+
+    One frame is parsed at a time. So a frame of any size can follow those that earn the trust.
+    """
+
+    def __init__(self, at_most: int) -> None:
+        self._at_most = at_most
+        self._left: float = at_most
+        self._head = b""  # the beginning of the current frame
+        self._seen = 0  # its bytes so far
+
+    def lift(self) -> None:
+        """Trust the peer."""
+        self._left = math.inf
+
+    def measure(self, data: bytes) -> int:
+        """Return how many bytes of `data` are of the frame that has begun, or of the next one.
+
+        Raises `ProtocolError` for a frame that is too large, when its head has arrived.
+        """
+        self._head += data[: _MAX_HEAD_BYTES - len(self._head)]
+        end = _end_of_frame(self._head)
+        if end is None:
+            self._seen += len(data)
+            return len(data)
+        if end > self._left:
+            message = f"the peer has sent more than the {self._at_most} bytes that it may send before it is admitted"
+            raise ProtocolError(message, code="protocol.message_too_big")
+        if end - self._seen > len(data):
+            self._seen += len(data)
+            return len(data)
+        taken = end - self._seen
+        self._left -= end
+        self._head, self._seen = b"", 0
+        return taken
+
+    def most_inflated(self, size: int) -> float:
+        """Return how many bytes the measured `size` bytes may become when they are inflated."""
+        return size + self._left
+
+    def note_inflated(self, size: int, *, inflated: int) -> None:
+        """Count what `size` bytes have become."""
+        self._left -= max(0, inflated - size)
+
+
+class _BoundedExtension:
+    """Does what `inner` does, which is permessage-deflate, and inflates no more than `first` allows."""
+
+    def __init__(self, inner: Extension, first: _FirstFrames) -> None:
+        self._inner = inner
+        self._first = first
+
+    def decode(self, frame: Frame, *, max_size: int) -> Frame:
+        size = len(frame.data)
+        decoded = self._inner.decode(frame, max_size=int(min(max_size, self._first.most_inflated(size))))
+        self._first.note_inflated(size, inflated=len(decoded.data))
+        return decoded
+
+    def encode(self, frame: Frame) -> Frame:
+        return self._inner.encode(frame)
+
+
+def _end_of_frame(head: bytes) -> int | None:
+    """Return the bytes of a client's frame that begins with `head`, with its head and mask (RFC 6455 5.2); None while that is not known.
+
+    Of a length that has arrived in part, it returns a smaller one. That is enough to go on, because the head is a part of the frame.
+    """
+    if len(head) < 2:
+        return None
+    short = head[1] & 0x7F
+    wide = _WIDE_LENGTHS.get(short, 0)
+    return 2 + wide + _MASK_BYTES + (int.from_bytes(head[2 : 2 + wide]) if wide else short)
 
 
 # Between a stream of lines and messages.

@@ -19,6 +19,9 @@ import pytest
 from polling import a_moment
 from rehearsal import ALICE, BOB, TOKENS
 from relay import Cut, relay_to
+from websockets.client import ClientProtocol
+from websockets.frames import Frame
+from websockets.uri import parse_uri
 
 import claude_transport as ct
 from claude_transport.streams.compression import load_zstd
@@ -194,6 +197,113 @@ async def test_a_message_without_measure_ends_its_websocket_and_is_never_held(fr
             finally:
                 tracemalloc.stop()
         await stage.bystander_is_alone()
+
+
+def large() -> bytes:
+    """A frame that an admitted client may send."""
+    return bytes([0x82, 0x80 | 127]) + (16 * MEGABYTE).to_bytes(8, "big") + bytes(4) + b"{".ljust(16 * MEGABYTE, b"x")
+
+
+def pings() -> bytes:
+    """Pings, which are nothing of a first line."""
+    return (bytes([0x89, 0x80 | 125]) + bytes(4) + b"x" * 125) * 40_000
+
+
+@pytest.mark.parametrize("frames", [claimed, deflated, in_pieces, large, pings])
+async def test_a_stranger_makes_the_gateway_hold_no_more_than_a_first_line_over_websocket(frames: Callable[[], bytes]) -> None:
+    attack, upgrade = frames(), UPGRADE.replace(b"Authorization: Bearer %b\r\n" % ALICE.encode(), b"")
+    async with siege(ct.gateway.GatewayLimits(handshake_timeout=30.0)) as stage:
+        async with await stage.connect("ws") as stream:
+            await stream.send(upgrade)
+            assert b" 101 " in (await stream.receive()).partition(b"\r\n")[0]
+            tracemalloc.start()
+            try:
+                with contextlib.suppress(anyio.BrokenResourceError):  # the gateway has closed already
+                    for start in range(0, len(attack), 2**14):
+                        await stream.send(attack[start : start + 2**14])
+                await rest_of(stream)
+                assert tracemalloc.get_traced_memory()[1] < MEGABYTE
+            finally:
+                tracemalloc.stop()
+        assert stage.gateway.metrics.refused == {"handshake": 1}
+
+
+AUTHENTICATE = json.dumps({"type": "authenticate", "token": ALICE}).encode() + b"\n"
+
+
+class Page:
+    """A WebSocket client without a header for its token, as a page in a browser is one."""
+
+    def __init__(self, wire: anyio.abc.SocketStream) -> None:
+        self.protocol = ClientProtocol(parse_uri("ws://127.0.0.1/"), max_size=None)
+        self._wire = wire
+        self._said = b""
+
+    async def open(self) -> None:
+        self.protocol.send_request(self.protocol.connect())
+        await self.flush()
+        while not self.protocol.events_received():
+            self.protocol.receive_data(await self._wire.receive())
+
+    async def flush(self) -> None:
+        await self._wire.send(b"".join(self.protocol.data_to_send()))
+
+    async def lines(self, number: int) -> list[bytes]:
+        while self._said.count(b"\n") < number and self.protocol.state.name == "OPEN":
+            self.protocol.receive_data(await self._wire.receive())
+            self._said += b"".join(bytes(event.data) for event in self.protocol.events_received() if isinstance(event, Frame))
+        return self._said.splitlines()
+
+
+@pytest.mark.parametrize("is_one", [True, False], ids=["in-one-write", "one-by-one"])
+async def test_a_message_of_any_size_may_follow_the_one_with_the_token(is_one: bool) -> None:
+    long = b'{"x":"' + b"x" * 4 * MEGABYTE + b'"}'
+    async with siege() as stage, await stage.connect("ws") as stream, anyio.create_task_group() as tasks:
+        page = Page(stream)
+        await page.open()
+
+        async def speak() -> None:
+            for text in (AUTHENTICATE + b'{"n":1}', long, b'{"n":2}'):
+                page.protocol.send_text(text)
+                if not is_one:
+                    await page.flush()
+            await page.flush()
+
+        tasks.start_soon(speak)
+        assert await page.lines(3) == [b'{"n":1}', long, b'{"n":2}']
+
+
+@pytest.mark.parametrize("size", [65_536, 65_536 + 4096], ids=["fits", "does-not"])
+async def test_what_follows_the_token_in_its_message_has_the_bound_of_a_first_line(size: int) -> None:
+    rest = b'{"x":"' + b"x" * (size - len(AUTHENTICATE) - 9) + b'"}\n'
+    async with siege() as stage, await stage.connect("ws") as stream:
+        page = Page(stream)
+        await page.open()
+        page.protocol.send_text(AUTHENTICATE + rest)
+        await page.flush()
+        if size == 65_536:
+            assert await page.lines(1) == [rest.rstrip()]
+            return
+        await page.lines(1)
+        closed = page.protocol.close_rcvd
+        assert closed is not None
+        assert (closed.code, closed.reason) == (
+            1009,
+            "the peer has sent more than the 69632 bytes that it may send before it is admitted",
+        )
+        assert stage.gateway.metrics.refused == {"handshake": 1}
+
+
+async def test_without_tokens_and_with_the_token_in_the_request_a_first_message_may_have_any_size() -> None:
+    long = b'{"x":"' + b"x" * 4 * MEGABYTE + b'"}'
+    for tokens in (TOKENS, None):
+        async with ct.Gateway(command=["cat"], listen=["ws://127.0.0.1:0"], tokens=tokens) as gateway:
+            transport = ct.NetworkTransport(gateway.urls[0], token=ALICE if tokens else None, resume=False)
+            with anyio.fail_after(PATIENCE):
+                async with transport:
+                    await transport.write(long)
+                    await transport.end_input()
+                    assert [line async for batch in transport.read_lines() for line in batch] == [long]
 
 
 async def test_a_line_over_the_limit_is_an_error_of_its_own_client() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 import tracemalloc
 from typing import Any
@@ -10,6 +11,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from anyio.abc import ByteStream
+from counted import Counted
 
 from claude_transport.errors import ConfigurationError, ConnectionLost, ProtocolError
 from claude_transport.streams.compression import MAGIC, CompressedConnectable, CompressedStream, accept_compression, load_zstd
@@ -268,3 +270,23 @@ async def test_one_byte_shows_that_a_peer_does_not_compress_and_a_closed_stream_
     await stream.aclose()
     with pytest.raises(anyio.ClosedResourceError):
         await stream.receive()
+
+
+async def test_a_reader_of_little_takes_little_from_the_wire_whether_the_peer_compresses_or_not() -> None:
+    for compresses in (True, False):
+        here, there = memory_stream_pair(capacity=2**20)
+        sender: ByteStream = CompressedStream(here) if compresses else here
+        data = random.Random(7).randbytes(300_000)
+        await sender.send(data)
+        wire = Counted(there)
+        with anyio.fail_after(30):
+            stream = await accept_compression(wire)
+            assert isinstance(stream, CompressedStream) == compresses
+            received = await stream.receive(1)
+            assert received == data[:1]
+            received += await stream.receive(4095)
+            assert wire.most == 4096
+            while len(received) < len(data):
+                received += await stream.receive(2**20)
+        assert received == data
+        assert wire.most == (65536 if compresses else 2**20)

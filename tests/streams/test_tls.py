@@ -13,6 +13,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 from anyio.streams.tls import TLSAttribute
+from counted import Counted
 from listening import Door
 from websocket_peers import Given
 
@@ -414,3 +415,31 @@ async def test_a_broken_stream_that_is_closed_takes_the_end_of_what_is_sent_with
                 await stream.send(b"x" * 65536)
         await stream.aclose()
         await stream.send_eof()
+
+
+async def test_a_reader_of_little_takes_little_from_the_wire_also_in_the_handshake() -> None:
+    ours, theirs = memory_stream_pair(capacity=2**20)
+    wire = Counted(theirs)
+    servers: list[TLSStream] = []
+    clients: list[TLSStream] = []
+
+    async def accept() -> None:
+        servers.append(await TLSStream.wrap(wire, ssl_context=certificates().server_context(), server_side=True))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(accept)
+        clients.append(await TLSStream.wrap(ours, ssl_context=certificates().client_context(), hostname="127.0.0.1"))
+    (server,), (client,) = servers, clients
+    assert wire.most == 4096
+    before = wire.taken
+    await client.send(b"x" * 300_000)
+    with anyio.fail_after(30):
+        for size in (1, 4095, 4096):
+            assert await server.receive(size) == b"x" * size
+        assert wire.most == 4096
+        assert wire.taken - before <= 2**14 + 4096 + 256  # a record has to be read as a whole
+        received = 8192
+        while received < 300_000:
+            received += len(await server.receive(2**20))
+    assert received == 300_000
+    assert wire.most == 65536
