@@ -131,7 +131,7 @@ class RemoteObservation(Observation):
         stream = await _opener(self._address, self._ssl_context).connect()
         try:
             with anyio.fail_after(DEFAULT_CONNECT_TIMEOUT):
-                answer = await http_get(stream, where, host=_host_of(self._address), headers=headers)
+                answer = await http_get(stream, where, host=f"{self._address.sent_host}:{self._address.port}", headers=headers)
                 refusal = None if answer.status == 200 else await self._refusal(answer)
         except BaseException as exc:
             await _drop(stream)
@@ -173,11 +173,6 @@ def _line_of(event: ServerSentEvent) -> ObservedLine:
     except (msgspec.DecodeError, ConfigurationError, ValueError) as exc:
         raise ProtocolError("the gateway sent an event that is not the record of a line") from exc
     return ObservedLine(line, position=position or 0, t=row.t, direction=_KINDS.get(row.dir, "note"))
-
-
-def _host_of(address: Address) -> str:
-    host = f"[{address.host}]" if ":" in address.host else address.host
-    return f"{host}:{address.port}"
 
 
 def _opener(address: Address, ssl_context: ssl.SSLContext | None) -> ByteStreamConnectable:

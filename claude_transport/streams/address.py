@@ -31,6 +31,8 @@ _MAX_UNIX_PATH_BYTES = 103
 UNPRINTABLE = re.compile(r"[\x00-\x20\x7f]")
 """What no URL has: blanks and control characters."""
 
+_NON_ASCII = re.compile(r"[^\x00-\x7f]+")
+
 
 class StreamAttribute(TypedAttributeSet):
     """Facts about the peer of a byte stream, as typed attributes of anyio. A stream provides those that apply to it."""
@@ -48,7 +50,7 @@ class StreamAttribute(TypedAttributeSet):
 class Address(msgspec.Struct, frozen=True, kw_only=True):
     """Where to connect or listen: `host` and `port`, or the `path` of a Unix socket. `target` is the path of a WebSocket request.
 
-    The `scheme` is one of `SCHEMES`, or `http` where pages are served and nothing else.
+    `target` is as it is sent: in ASCII. The `scheme` is one of `SCHEMES`, or `http` where pages are served and nothing else.
     """
 
     scheme: str
@@ -81,8 +83,22 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         """Return the URL without its query, which may hold a secret."""
         if self.scheme == "unix":
             return f"unix://{quote(self.path)}"
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}{self.target.partition('?')[0].rstrip('/')}"
+        path = self.target.partition("?")[0]
+        return f"{self.scheme}://{_in_url(self.host)}:{self.port}{'' if path == '/' else path}"
+
+    @property
+    def sent_host(self) -> str:
+        """The host as HTTP sends it: in ASCII (IDNA), and an IPv6 address in brackets."""
+        return _in_url(self.host if self.host.isascii() else self.host.encode("idna").decode())
+
+    @property
+    def whole_url(self) -> str:
+        """The URL of a WebSocket in ASCII, with its query, which is not for logs."""
+        return f"{self.scheme}://{self.sent_host}:{self.port}{self.target}"
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def check_text(value: object, *, option: str) -> None:
@@ -155,6 +171,8 @@ def _parse_internet(parts: SplitResult, port: int | None) -> Address:
         raise _wrong(f"the URL names no port: {scheme}://host:port")
     if scheme in {"ws", "wss"}:
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        # as every client sends it (RFC 3987 3.1); what is escaped already stays so
+        target = _NON_ASCII.sub(lambda found: quote(found[0]), target)
         return Address(scheme=scheme, host=host, port=port, target=target)
     if parts.path not in {"", "/"}:
         raise _wrong(f"a path means nothing in a {scheme}:// URL")

@@ -175,7 +175,6 @@ class WebSocketConnectable(ByteStreamConnectable):
             raise ConfigurationError("a WebSocket URL begins with ws:// or wss://", option="url")
         if ssl_context is not None and not self.address.is_encrypted:
             raise ConfigurationError("ws:// is not encrypted, an ssl_context means nothing there: use wss://", option="ssl_context")
-        self._url = url
         self._headers = _check_headers(headers or {}, token)
         self._compression = compression
         self._max_message_bytes = max_message_bytes
@@ -200,7 +199,7 @@ class WebSocketConnectable(ByteStreamConnectable):
             CLIConnectionError: the server refused for another reason (`code` is `connect.http_` and the status; `retryable` depends on
                 the status), is no WebSocket server, or could not be reached.
         """
-        uri = parse_url(self._url)
+        uri = parse_url(self.address.whole_url)
         with anyio.move_on_after(self._handshake_timeout):
             stream = await self._opener.connect()
             try:

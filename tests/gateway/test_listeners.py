@@ -16,12 +16,14 @@ from anyio.abc import SocketAttribute
 from rehearsal import rehearsal
 from virtual_time import jumping, virtual_time
 
-from claude_transport.errors import ConfigurationError, UsageError
+from claude_transport.errors import CLIConnectionError, ConfigurationError, UsageError
 from claude_transport.gateway.gateway import Gateway
+from claude_transport.observing import observe
 from claude_transport.serving.listeners import Listener, accept_all, local_address, open_listeners
 from claude_transport.streams.address import Address, parse_address
 from claude_transport.streams.memory import memory_stream_pair
 from claude_transport.streams.sockets import SocketConnectable, SocketStream
+from claude_transport.transports.network import NetworkTransport
 
 HERE = "tcp://127.0.0.1:0"
 
@@ -266,3 +268,29 @@ async def test_a_gateway_that_closes_waits_for_no_client_that_says_nothing() -> 
         assert anyio.current_time() - began < 1.0
         with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
             await silent.receive()
+
+
+PATHS = ["", "/", "/talk", "/talk/", "//", "/a%20b/", "/brücke/", "/łódź%20é"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_gateway_is_reached_at_the_url_that_it_names_and_at_the_one_that_it_was_given(path: str) -> None:
+    async with Gateway(command=["cat"], listen=[f"ws://127.0.0.1:0{path}"], observable=True) as gateway:
+        (named,) = gateway.urls
+        port = named.split(":")[2].partition("/")[0]
+        for url in (named, f"ws://127.0.0.1:{port}{path}"):
+            with anyio.fail_after(30):
+                async with NetworkTransport(url) as transport:
+                    await transport.write('{"n":1}')
+                    assert await anext(transport.read_messages()) == {"n": 1}
+                    async with observe(url, session=gateway.sessions[-1].id) as watching:
+                        assert await anext(watching) == b'{"n":1}'
+
+
+@pytest.mark.parametrize("path", ["/other", "/talk", "/talk//", "/TALK/", "/talk/%20"])
+async def test_a_gateway_is_not_reached_at_another_path(path: str) -> None:
+    async with Gateway(command=["cat"], listen=["ws://127.0.0.1:0/talk/"]) as gateway:
+        transport = NetworkTransport(gateway.urls[0].removesuffix("/talk/") + path)
+        with pytest.raises(CLIConnectionError, match="There is nothing here") as caught:
+            await transport.connect()
+        assert caught.value.code == "connect.http_404"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
+from urllib.parse import quote
 
 import anyio
 import pytest
@@ -213,3 +214,28 @@ async def test_a_gateway_that_hangs_up_before_it_answers_is_a_failed_connection(
     with pytest.raises(CLIConnectionError, match=": the gateway hung up before it answered") as caught:
         await first_line_of(b"", head=b"")
     assert type(caught.value) is CLIConnectionError
+
+
+async def test_a_path_and_a_host_that_are_not_ascii_are_sent_as_every_client_sends_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[bytes] = []
+    port = 0
+
+    async def answer(stream: anyio.abc.SocketStream) -> None:
+        async with stream:
+            heard.append(await stream.receive())
+            await stream.send(HEAD + encode_event(b"", kind="end"))
+
+    async def found(_host: str, port: int, **_options: object) -> list[object]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+    with anyio.fail_after(30):
+        async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
+            tasks.start_soon(listener.serve, answer)
+            port = listener.extra(anyio.abc.SocketAttribute.local_port)
+            monkeypatch.setattr(anyio, "getaddrinfo", found)
+            async with observe(f"ws://łódź.example:{port}/łódź/?a=b", session="a") as watching:
+                assert [line async for line in watching] == []
+            tasks.cancel_scope.cancel()
+    asked, host = heard[0].split(b"\r\n")[:2]
+    assert asked == f"GET /{quote('łódź')}/observe/a/events HTTP/1.1".encode()
+    assert host == b"host: xn--d-uga0v4h.example:%d" % port

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import pytest
 
 from claude_transport.errors import ConfigurationError
 from claude_transport.streams.address import Address, parse_address
 
 SECRET = "hunter2-hunter2"
+KLOESTER = "xn--klster-xxa.example"
+BRIDGE, E, U = quote("/brücke"), quote("é"), quote("ü")
 
 
 @pytest.mark.parametrize(
@@ -21,6 +25,11 @@ SECRET = "hunter2-hunter2"
         ("unix:///run/with%20blank", Address(scheme="unix", path="/run/with blank")),
         ("ws://claude.example", Address(scheme="ws", host="claude.example", port=80, target="/")),
         ("wss://claude.example/session?model=haiku", Address(scheme="wss", host="claude.example", port=443, target="/session?model=haiku")),
+        (
+            "ws://Klöster.example/brücke%20é?a=ü%e9",
+            Address(scheme="ws", host="klöster.example", port=80, target=f"{BRIDGE}%20{E}?a={U}%e9"),
+        ),
+        ("tcp://łódź.example:7777", Address(scheme="tcp", host="łódź.example", port=7777)),
     ],
 )
 def test_a_url_says_where_to_go(url: str, address: Address) -> None:
@@ -34,6 +43,11 @@ def test_a_url_says_where_to_go(url: str, address: Address) -> None:
         ("unix:///run/with%20blank", "unix:///run/with%20blank"),
         ("ws://claude.example", "ws://claude.example:80"),
         ("wss://claude.example/session?model=haiku", "wss://claude.example:443/session"),
+        ("ws://claude.example/", "ws://claude.example:80"),
+        ("ws://claude.example/?a=b", "ws://claude.example:80"),
+        ("ws://claude.example/session/?a=b", "ws://claude.example:80/session/"),
+        ("ws://claude.example//", "ws://claude.example:80//"),
+        ("ws://klöster.example/brücke", f"ws://klöster.example:80{BRIDGE}"),
     ],
 )
 def test_an_address_is_written_as_a_url_without_its_query(url: str, written: str) -> None:
@@ -97,3 +111,17 @@ def test_what_is_no_string_is_no_url() -> None:
 def test_an_address_knows_whether_what_is_said_can_be_overheard(url: str, stays: bool, encrypted: bool) -> None:
     address = parse_address(url)
     assert (address.stays_here, address.is_encrypted) == (stays, encrypted)
+
+
+@pytest.mark.parametrize(
+    ("url", "written"),
+    [
+        ("ws://claude.example/", "ws://claude.example:80/"),
+        ("wss://claude.example:8443/talk/?model=haiku", "wss://claude.example:8443/talk/?model=haiku"),
+        ("ws://[::1]:80/talk", "ws://[::1]:80/talk"),
+        (f"ws://{'a' * 70}/", f"ws://{'a' * 70}:80/"),
+        ("ws://klöster.example/brücke%20é?a=ü", f"ws://{KLOESTER}:80{BRIDGE}%20{E}?a={U}"),
+    ],
+)
+def test_what_is_sent_of_a_url_is_ascii(url: str, written: str) -> None:
+    assert parse_address(url).whole_url == written
