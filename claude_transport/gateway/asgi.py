@@ -147,7 +147,8 @@ class _MessageStream(ByteStream):
         self._send_event = send
         self._address = address
         self._messages = MessageReader()
-        self._unread = b""
+        self._unread = b""  # the data of a message; its first `_taken` bytes were received already
+        self._taken = 0
         self._end: Exception | None = None
         self._gone = False  # the server has reported that the client left
         self._eof_sent = False
@@ -168,12 +169,18 @@ class _MessageStream(ByteStream):
             if self._closed:
                 raise anyio.ClosedResourceError
             if self._unread:
-                data, self._unread = self._unread[:max_bytes], self._unread[max_bytes:]
-                return data
+                return self._take_unread(max_bytes)
             if self._end is not None:
                 raise self._end
             with anyio.CancelScope() as self._receiving:
                 self._take(await self._receive_event())
+
+    def _take_unread(self, max_bytes: int) -> bytes:
+        start, self._taken = self._taken, self._taken + max_bytes
+        data = self._unread[start : self._taken]  # the rest is not copied
+        if self._taken >= len(self._unread):
+            self._unread, self._taken = b"", 0
+        return data
 
     def _take(self, event: Mapping[str, Any]) -> None:
         if event["type"] != "websocket.receive":

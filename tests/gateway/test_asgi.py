@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import threading
+import tracemalloc
 from collections.abc import AsyncIterator, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any, Self
@@ -108,6 +109,28 @@ async def test_a_message_that_is_larger_than_what_is_read_at_a_time_arrives_once
         while (await server.hear()).get("text"):
             pass
         assert application.gateway.metrics.bytes["in"] == len(prompt) + 1
+
+
+async def test_a_message_that_is_read_in_pieces_is_not_copied_for_each_piece() -> None:
+    message, received, most = b"x" * 2**23, 0, 0
+
+    class Reader(Gateway):
+        async def attend(self, arrival: Arrival) -> None:
+            nonlocal received, most
+            received = len(await arrival.stream.receive(2**19))
+            tracemalloc.start()
+            try:
+                while received < len(message):
+                    received += len(await arrival.stream.receive(2**19))
+                    most = max(most, tracemalloc.get_traced_memory()[1])
+            finally:
+                tracemalloc.stop()
+            assert await arrival.stream.receive() == b"more\n"
+
+    server = Server(headers=BEARER).tell("websocket.connect").tell("websocket.receive", bytes=message)
+    await server.tell("websocket.receive", text="more").run(GatewayApplication(Reader(tokens={"alice": TOKEN})))
+    assert received == len(message)
+    assert most < 2**21
 
 
 @pytest.mark.parametrize("how", ["bytes", "leaves"])
