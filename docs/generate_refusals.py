@@ -19,7 +19,7 @@ PAGE = Path(__file__).parent / "reference" / "link-protocol.md"
 MARKED = re.compile(r"(?P<begin><!-- Written by docs/generate_refusals.py [^>]*-->\n).*?(?P<end><!-- end -->)", re.DOTALL)
 HEAD = "| `code` | HTTP | meaning | raised |\n|---|---|---|---|\n"
 
-SESSION_IS_OVER = frozenset({"line_too_long", "session_bytes"})
+SESSION_IS_OVER = frozenset({"line_too_long", "session_bytes", "stalled"})
 """What is found out when the client is in already: its session ends, and it gets no refusal but a goodbye with this code."""
 
 

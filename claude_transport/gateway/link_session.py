@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import math
 from collections.abc import Callable
 from typing import ClassVar, Final
 
@@ -25,7 +24,7 @@ from claude_transport.link.session import LinkServer
 from claude_transport.loops.background import LoopTask
 from claude_transport.protocol.framing import LineBlock
 from claude_transport.serving.hosted import close_quietly, torn_tail
-from claude_transport.serving.turned_away import TurnedAway
+from claude_transport.serving.turned_away import TurnedAway, stalled_for
 from claude_transport.text.printable import redacted_tail
 from claude_transport.transport import Transport
 from claude_transport.wrappers.redactor import redactor_for
@@ -105,20 +104,30 @@ class LinkSession(Session):
                     tasks.start_soon(self._feed)
                     tasks.start_soon(self._keep_lease)
                     await self._pump()
-                    await self._wait_for_acknowledgement()
+                    await self._wait_for_the_client()
                     tasks.cancel_scope.cancel()
         finally:
             await close_quietly(self.transport)
             self._note_end("ended")
             await self._say_goodbye()
 
-    async def _wait_for_acknowledgement(self) -> None:
+    async def _wait_for_the_client(self) -> None:
         """Wait until the client has acknowledged all output.
 
-        After a normal end of the process, a connected client may read as slowly as it likes, and an absent client has until its lease runs
-        out. When the gateway or the client has ended the session, the wait is over after 2 seconds without progress.
+        After a normal end of the process, a connected client has `stall` seconds for each acknowledgement, and an absent client has until
+        its lease runs out. When the gateway or the client has ended the session, the wait is over after 2 seconds without progress.
         """
-        await self._link.wait_for_acknowledgement(patience=math.inf if self.ended is None else _FAREWELL)
+        try:
+            while self.ended is None and self._link.has_unacknowledged:
+                await self._wait_for_progress()
+        except TurnedAway as exc:
+            self._turn_away(exc)
+        await self._link.wait_for_acknowledgement(patience=_FAREWELL)
+
+    async def _wait_for_progress(self) -> None:
+        patience = self.limits.stall
+        if not await self._link.wait_for_progress(patience=patience):
+            raise stalled_for(patience)
 
     async def _pump(self) -> None:
         """Send the output of the process to the client until the process ends, then send how it ended."""
@@ -161,13 +170,13 @@ class LinkSession(Session):
     async def _finish_saying(self) -> bool:
         """Queue the rest of the last block. Waits while the replay buffer is full.
 
-        The wait ends when the client acknowledges, or when the lease of an absent client runs out. A connected client may stop the process
-        for any time, as a reader of a pipe may.
+        The wait ends when the client acknowledges, or when the lease of an absent client runs out. A connected client may stop the process,
+        as a reader of a pipe may, until it has acknowledged nothing for `stall` seconds: then `TurnedAway` is raised.
         """
         if self._unfinished is not None:
             (block, data, start), self._unfinished = self._unfinished, None
             while start < len(data) or not self._link.has_room:
-                await self._link.changed.wait()
+                await self._wait_for_progress()
                 start = self._link.queue(data, start)
             self.note_output(block)
         return True

@@ -27,7 +27,7 @@ from claude_transport.protocol.framing import LineBlock, LineFramer, OversizedLi
 from claude_transport.protocol.observation import LineLog
 from claude_transport.serving.door import Allowance, GatewayLimits
 from claude_transport.serving.hosted import HostedProcess, close_quietly, torn_tail, wait_for_turns
-from claude_transport.serving.turned_away import TurnedAway
+from claude_transport.serving.turned_away import TurnedAway, stalled_for
 from claude_transport.streams.sockets import SocketStream
 from claude_transport.text.printable import printable
 from claude_transport.transport import Transport
@@ -308,25 +308,26 @@ class PlainSession(Session):
             await close_quietly(self.transport)
 
     async def _speak(self, stream: ByteStream, refused: list[TurnedAway]) -> None:
-        """Carry the lines of the process to the client until the process has ended."""
+        """Carry the lines of the process to the client until the process has ended, or the client takes no more."""
         try:
-            voice = _Voice(self, stream)
-            await self.carry_output(voice.say, make_room=voice.finish)
-            if voice.is_unheard:
-                self._note_end("client")
+            await self._say_all(_Voice(self, stream))
         except TurnedAway as exc:
             refused.append(exc)
             self._note_end(exc.reason)
-        except (TruncatedStream, ProcessError) as exc:
-            if tail := torn_tail(exc):
-                with contextlib.suppress(*GONE):  # the process has ended anyway
-                    await stream.send(tail)
-            if isinstance(exc, ProcessError):
-                self._note_end("failed")
-                self.log(logging.WARNING, "process_failed", f"{exc}", exit_code=exc.exit_code, signal=exc.signal)
         except ClaudeTransportError as exc:
             self._note_end("failed")
             self.log(logging.WARNING, "process_failed", f"reading from its process failed ({type(exc).__name__})")
+
+    async def _say_all(self, voice: _Voice) -> None:
+        try:
+            await self.carry_output(voice.say, make_room=voice.finish)
+        except (TruncatedStream, ProcessError) as exc:
+            await voice.send(torn_tail(exc))
+            if isinstance(exc, ProcessError):
+                self._note_end("failed")
+                self.log(logging.WARNING, "process_failed", f"{exc}", exit_code=exc.exit_code, signal=exc.signal)
+        if voice.is_unheard:
+            self._note_end("client")
 
 
 class _Voice:
@@ -356,21 +357,30 @@ class _Voice:
         return False
 
     async def finish(self) -> bool:
-        """Send the rest of the last block, and count it. Returns False when the connection takes no more."""
+        """Send the rest of the last block, and count it. Returns False when the connection takes no more. Raises as `send()`."""
         if self._unfinished is not None:
             (block, sent), self._unfinished = self._unfinished, None
-            try:
-                await self._stream.send(bytes(block)[sent:])
-            except GONE:
-                self.is_unheard = True
+            await self.send(bytes(block)[sent:])
+            if self.is_unheard:
                 return False
             self._session.note_output(block)
         return True
 
+    async def send(self, data: bytes) -> None:
+        """Send `data`. Sets `is_unheard` when the connection takes no more. Raises `TurnedAway` when the client takes it not in time."""
+        patience = self._session.limits.stall
+        with anyio.move_on_after(patience):
+            try:
+                await self._stream.send(data)
+            except GONE:
+                self.is_unheard = True
+            return
+        raise stalled_for(patience)
+
 
 async def _end_politely(stream: ByteStream, refused: list[TurnedAway]) -> None:
     try:
-        if refused:
+        if refused and refused[0].audible:
             await stream.send(refused[0].encode())
         await stream.send_eof()
         while True:

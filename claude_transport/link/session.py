@@ -114,6 +114,28 @@ class LinkServer:
                 while self._end.acknowledged == progress:
                     await self.changed.wait()
 
+    async def wait_for_progress(self, *, patience: float) -> bool:
+        """Wait until the client acknowledges more.
+
+        Returns False when it has not, although it was connected for `patience` seconds in sum.
+        """
+        before, left = self._end.acknowledged, patience
+        while self._end.acknowledged == before and left > 0:
+            if not self.attached:
+                await self.changed.wait()
+                continue
+            began = anyio.current_time()
+            with anyio.move_on_after(left):
+                while self._end.acknowledged == before and self.attached:
+                    await self.changed.wait()
+            left -= anyio.current_time() - began
+        return self._end.acknowledged > before
+
+    @property
+    def has_unacknowledged(self) -> bool:
+        """True while the client has not acknowledged all output."""
+        return self._end.acknowledged < self._end.sent
+
     def bye(self, *, code: str, reason: str) -> None:
         """Say goodbye. Of two goodbyes, the client gets the first."""
         self._end.bye(code=code, reason=reason)

@@ -301,6 +301,11 @@ class GatewayLimits(msgspec.Struct, frozen=True, kw_only=True):
     * `line_bytes`: size of one line from a client. A longer line ends the session.
     * `session_bytes`: all bytes of one session in both directions (None: no limit). More bytes end the session.
 
+    Of each session:
+
+    * `stall`: seconds for which a connected client may take nothing of the output that waits for it. Then the session ends. In plain mode
+      it has as long for a block of lines, in link mode for its next acknowledgement.
+
     Of each session in link mode:
 
     * `replay_bytes`: output kept for a client that is away. When this is full, the gateway stops reading from the process. With less than a
@@ -327,6 +332,7 @@ class GatewayLimits(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_second: int | None = None
     line_bytes: int = 32 * 2**20
     session_bytes: int | None = None
+    stall: float = 3600.0
     replay_bytes: int = 8 * 2**20
     lease: float = 60.0
     heartbeat: float = 20.0
@@ -344,7 +350,7 @@ class GatewayLimits(msgspec.Struct, frozen=True, kw_only=True):
             optional = ("_per_" in name and name != "half_open_per_address") or name == "session_bytes"
             if value is None and optional:
                 continue
-            kinds = (int, float) if name in {"handshake_timeout", "heartbeat", "lease"} or name.startswith("connects") else (int,)
+            kinds = (int, float) if name in {"handshake_timeout", "heartbeat", "lease", "stall"} or name.startswith("connects") else (int,)
             if isinstance(value, bool) or not isinstance(value, kinds) or not value > 0:
                 wanted = "a positive number or None" if optional else "a positive number"
                 raise ConfigurationError(f"the limit {name} is {value!r}: use {wanted}", option=name)

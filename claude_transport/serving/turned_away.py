@@ -26,6 +26,7 @@ REASONS: Final = {
     "replay_gap": (409, "the session cannot be resumed: bytes that one side missed are not kept any more"),
     "line_too_long": (413, "a line is longer than the limit"),
     "session_bytes": (413, "the session has carried as many bytes as it may"),
+    "stalled": (408, "the client took nothing of the output that waited for it, for the time of `stall`"),
     "draining": (503, "the gateway is about to end; retryable on another gateway"),
     "start": (503, "claude could not be started; the log of the gateway says why"),
     "handshake": (408, "the handshake took too long, or too many other connections were waiting"),
@@ -76,6 +77,11 @@ class TurnedAway(ClaudeTransportError):
         """Return the line that tells a client in plain mode why it is refused."""
         error = {"code": self.reason, "message": str(self), "retryable": self.retryable}
         return encode_line({"type": "system", "subtype": "refused", "error": error})
+
+
+def stalled_for(seconds: float) -> TurnedAway:
+    """Return the error for a client that has taken nothing for so long. Half a line may have been sent, so that it cannot be told."""
+    return TurnedAway("stalled", f"the client took nothing of the output that waited for it, for {seconds:g} s", audible=False)
 
 
 _WINDOW: Final = 10.0

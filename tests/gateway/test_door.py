@@ -210,6 +210,7 @@ def mutual_context() -> ssl.SSLContext:
         ({"choices": ["moddel"]}, "choices"),
         ({"limits": GatewayLimits(sessions=0)}, "sessions"),
         ({"limits": GatewayLimits(lease=0)}, "lease"),
+        ({"limits": GatewayLimits(stall=0.0)}, "stall"),
         ({"tokens": {"a": "short"}}, "tokens"),
         ({"command": []}, "command"),
         ({"close_timeout": -1.0}, "close_timeout"),
