@@ -19,7 +19,7 @@ import msgspec
 from claude_transport.client.mcp import McpCall, McpServers
 from claude_transport.errors import ConfigurationError, ControlRequestFailed, ProtocolError, UsageError
 from claude_transport.exchange.arguments import check_callback
-from claude_transport.exchange.failures import CallbackFailures, guarded, without_cancellation
+from claude_transport.exchange.failures import CallbackFailures, guarded, tell_watchers, without_cancellation
 from claude_transport.launch.features import require, supports
 from claude_transport.loggers import logger_for
 from claude_transport.loops.current import LightEvent
@@ -421,6 +421,8 @@ class Questions:
             if answer is not None:
                 return dict(answer)
         if isinstance(body, CanUseTool):  # denied, as the CLI itself would do
+            name = f"can_use_tool, asked about {body.tool_name!r},"
+            tell_watchers(name, None, what="no callback: Query(can_use_tool=…) was not given, and the CLI would not ask")
             return _permission(Deny("This program gives no permission: it has no can_use_tool callback."), body)
         raise ControlRequestFailed(f"Unsupported control request subtype: {request.subtype}", error_code="unsupported_request")
 

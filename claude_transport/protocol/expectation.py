@@ -129,6 +129,15 @@ def registered_hooks(message: Any) -> dict[str, str]:
     return {callback_id: event for event, _, callback_id in each_registered_hook(message)}
 
 
+def registered_servers(message: Any) -> list[str]:
+    """Return the names of the MCP servers that a control request of a host registers: `initialize`, or `mcp_set_servers`."""
+    request = message.get("request") if isinstance(message, Mapping) and message.get("type") == "control_request" else None
+    if not isinstance(request, Mapping):
+        return []
+    names = request.get({"initialize": "sdkMcpServers", "mcp_set_servers": "servers"}.get(str(request.get("subtype")), ""))
+    return [str(name) for name in names] if isinstance(names, Mapping | list | tuple) else []
+
+
 def _misfit(expected: Any, actual: Any, *, path: str) -> str | None:
     if isinstance(expected, Mapping):
         if not isinstance(actual, Mapping):

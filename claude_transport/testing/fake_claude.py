@@ -75,9 +75,10 @@ class FakeClaude(FakeProgram):
         scenario: what every run does, or a list with what each start does.
         record_env: names of environment variables whose values `calls()` shows; of the others it shows only the names.
         python: the Python interpreter that runs the program.
-        strict: a run that is wrong writes why to standard error, and ends with exit code 71. Wrong are a prompt that no turn was written
-            for, and a hook that the scenario calls and the host has not registered. So is an error as the answer to a question for which
-            the scenario has no steps. The fixture `fake_claude` sets it.
+        strict: a run that is wrong writes why to standard error, and ends with exit code 71. Wrong is a prompt that no turn was written
+            for. So is a hook, an MCP server or a tool of it that the scenario calls and the host lacks. So is a permission question to a
+            host whose flags exclude it, and a control request that the fake does not know. So is an error as the answer to a question for
+            which the scenario has no steps. The fixture `fake_claude` sets it.
 
     Raises:
         ConfigurationError: `scenario` is not a `Scenario`, or not a list of them.

@@ -314,6 +314,7 @@ class ToolUse(_Tool, frozen=True, tag="tool_use", kw_only=True):
     The hooks that the host has registered are called as the CLI calls them, and what they answer has its effect. Then the rules decide.
     With `ask=None` they are those of the argv, the settings and the mode: tools in `--allowedTools` run; for others the fake asks the host
     if `--permission-prompt-tool` was given, and refuses them if not. With `ask=True` no rule allows the tool, with `ask=False` one does.
+    A strict fake wants a host that can be asked then, and the MCP server of the tool, unless `output` or `is_error` says what comes.
 
     A tool of an in-process MCP server of the host (`mcp__server__tool`) is really called, over the control channel, and `output` is not
     used. No other tool really runs: `output` is the result, or, with `is_error`, the error. The tool `Agent` is a subagent: it plays

@@ -26,6 +26,7 @@ from claude_transport.protocol.expectation import (
     each_registered_hook,
     error_answered,
     registered_hooks,
+    registered_servers,
 )
 from claude_transport.transport import Client, DecodedLines, SessionTerms, Transport, TransportInfo
 from claude_transport.transports.script import MockScript, ScriptBuilder, ScriptPlayer
@@ -42,6 +43,11 @@ _INITIALIZED: dict[str, Any] = {
     "capabilities": [],
 }
 
+_BY_ITSELF = frozenset({"initialize", "interrupt", "mcp_set_servers", "get_settings", "get_binary_version"})
+"""The control requests that a host makes without being told to: at the start, when it is closed, and to see that a CLI lives."""
+
+_NO_REQUEST = "no control request that the program decides on: a list answers none; a script does, after expect_control()"
+
 _POLITENESS = 10
 """Checkpoints that the first read waits for a first write. A client of the control protocol sends `initialize` at once."""
 
@@ -57,9 +63,14 @@ class MockTransport(ScriptBuilder, Transport):
     With a `MockScript` as `script`, it plays that, and no `responses`. `MockTransport.script().expect(type="user").reply({...})` makes a
     mock and its script at once.
 
-    With `strict`, more is an `ExpectationFailed`, in `write()` and in the reader. It is a prompt for which no responses are left, or a call
-    of a hook that `initialize` did not register. An error as the answer to a question is one unless the script expects it. The fixture
-    `mock_claude` makes strict mocks.
+    With `strict`, more is an `ExpectationFailed`, in `write()` and in the reader:
+
+    * a prompt for which no responses are left;
+    * a control request beside a list of responses. Those that a `Query` makes by itself are allowed, such as an `interrupt` when it closes;
+    * a call of a hook that `initialize` did not register, or a permission question to a `Query` without `can_use_tool`;
+    * an error as the answer to a question, unless the script expects it.
+
+    The fixture `mock_claude` makes strict mocks.
 
     Raises:
         ConfigurationError: `responses` is one message and not a list, or holds something else than dicts and bytes.
@@ -77,6 +88,7 @@ class MockTransport(ScriptBuilder, Transport):
         self._failure: ExpectationFailed | None = None
         self._answers: deque[Mapping[str, Any]] = deque()
         self._asked: set[str] = set()  # ids of control requests among the responses that wait for the host's answer
+        self._called: dict[str, str] = {}  # the MCP servers that questions of a strict mock call, by the ids of these
         self._prompts = 0  # user messages whose result has not been played yet
         self._conversing = False
         self._change = anyio.Event()
@@ -273,6 +285,8 @@ class MockTransport(ScriptBuilder, Transport):
                 self._fail(expected="no further prompt: no responses are left for it", actual=describe_message(message))
         elif kind == "control_request":
             self._conversing = True
+            if self._strict and self._script is None and _subtype_of(message) not in _BY_ITSELF:
+                self._fail(expected=_NO_REQUEST, actual=describe_message(message))
             self._answers.append(_answer_to(message))
         elif kind == "control_response":
             self._asked.discard(str((message.get("response") or {}).get("request_id")))
@@ -284,9 +298,9 @@ class MockTransport(ScriptBuilder, Transport):
             return self._script.step_name
         return f"response {min(self._total - len(self._responses) + 1, self._total)} of {self._total}"
 
-    def _fail(self, *, expected: str, actual: str) -> NoReturn:
+    def _fail(self, *, expected: str, actual: str, why: str = "") -> NoReturn:
         """Raise an error, which the reader gets, too."""
-        self._failure = self._failure or ExpectationFailed.at(self._where_it_stands(), expected=expected, actual=actual)
+        self._failure = self._failure or ExpectationFailed.at(self._where_it_stands(), expected=expected, actual=actual, why=why)
         self._wake()
         raise copy.copy(self._failure)
 
@@ -294,18 +308,33 @@ class MockTransport(ScriptBuilder, Transport):
         """Fail when a question was answered with an error, which the script does not expect."""
         error = error_answered(message)
         if error is not None and not (self._script is not None and self._script.judges_errors):
-            self._fail(expected="an answer that is no error", actual=f"the error {error!r} in {describe_message(message)}")
+            actual = f"the error {error!r} in {describe_message(message)}"
+            self._fail(expected="an answer that is no error", actual=actual, why=self._why_refused(message))
 
-    def _refuse_unknown_hook(self, response: Mapping[str, Any] | bytes) -> None:
-        """Fail when a hook is called that the host has not registered: the CLI would not call it."""
+    def _refuse_unregistered(self, response: Mapping[str, Any] | bytes) -> None:
+        """Fail when a question is asked for which the host has registered nothing: the CLI would not ask it."""
         request = _as_mapping(response).get("request")
-        if isinstance(request, Mapping) and request.get("subtype") == "hook_callback":
+        subtype = request.get("subtype") if isinstance(request, Mapping) else None
+        if not isinstance(request, Mapping):
+            return
+        if subtype == "hook_callback":
             registered = {name: event for message in self.written for name, event in registered_hooks(message).items()}
             if request.get("callback_id") not in registered:
                 self._fail(
                     expected=f"`initialize` to register the hook {request.get('callback_id')!r}, which is called next",
                     actual=f"hooks {', '.join(sorted(registered))}" if registered else "no hooks",
                 )
+        elif subtype == "can_use_tool" and self.client is not None and self.client.initializes:  # other layers do not say what they answer
+            if "can_use_tool" not in self.client.answers:
+                self._fail(expected="a program with a callback can_use_tool, which is asked next", actual="none")
+        elif subtype == "mcp_message":
+            self._called[str(_as_mapping(response).get("request_id"))] = str(request.get("server_name"))
+
+    def _why_refused(self, message: Mapping[str, Any]) -> str:
+        """Return what the host lacks that has answered a question with an error; empty when that is not known."""
+        server = self._called.get(str((message.get("response") or {}).get("request_id")))
+        known = {name for sent in self.written for name in registered_servers(sent)}
+        return "" if server is None or server in known else f"the program has registered no MCP server {server!r}"
 
     def _next_response(self) -> Mapping[str, Any] | bytes | None:
         """Return the next response, or None while there is none that may be played."""
@@ -364,7 +393,7 @@ class MockTransport(ScriptBuilder, Transport):
                     response = with_hook_id(response, self.written)
                 if response is not None:
                     if self._strict:
-                        self._refuse_unknown_hook(response)
+                        self._refuse_unregistered(response)
                     line = response.rstrip(b"\n") if isinstance(response, bytes) else encode_line(response)[:-1]
                     self._bytes_read += len(line) + 1
                     return (line,)
@@ -420,10 +449,15 @@ def _as_mapping(response: Mapping[str, Any] | bytes) -> Mapping[str, Any]:
     return message if isinstance(message, dict) else {}
 
 
+def _subtype_of(message: Mapping[str, Any]) -> object:
+    """Return which control request a message is."""
+    request = message.get("request")
+    return request.get("subtype") if isinstance(request, Mapping) else None
+
+
 def _answer_to(message: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the CLI's answer to a control request: a success, with the usual fields for `initialize`."""
-    request = message.get("request")
-    subtype = request.get("subtype") if isinstance(request, Mapping) else None
+    subtype = _subtype_of(message)
     payload = _INITIALIZED if subtype == "initialize" else {"still_queued": []} if subtype == "interrupt" else {}
     response = {"subtype": "success", "request_id": message.get("request_id"), "response": payload}
     return {"type": "control_response", "response": response}

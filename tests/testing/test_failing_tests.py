@@ -17,8 +17,9 @@ from claude_transport.protocol.tape import Tape, TapeHeader, TapeRecord
 PRELUDE = """
 import anyio, anyio.lowlevel, pytest
 import claude_transport as ct
+from claude_transport.client import tools
 from claude_transport.hooks import *
-from claude_transport.testing import Scenario, assistant, replies, result, steps
+from claude_transport.testing import Answer, Scenario, assistant, replies, result, steps
 
 pytestmark = pytest.mark.anyio
 
@@ -266,6 +267,95 @@ async def test_a_hook_of_the_official_sdk_that_raises(mock_claude):
     claude = mock_claude.script().expect(type="user").reply(HOOK).expect(type="control_response").reply(result("Hello"))
     assert await ask(claude, "Hi", **options_from(theirs).query_options) == ["Hello"]
 
+def started_with_options(fake, **options):
+    return ct.SubprocessTransport(ct.ClaudeOptions(cli_path=fake.path, **options))
+
+async def swallowing(transport, **given):
+    try:
+        await ask(transport, "Hi", **given)
+    except Exception:
+        pass
+
+CALL = [steps.ToolUse("mcp__shop__price", {"of": "tea"}, ask=False), steps.Text("Hello")]
+
+@tools.tool("price", "Says what it costs.")
+async def price(of: str) -> str:
+    if of == "gold":
+        raise KeyError("no gold")
+    return "3"
+
+def shop():
+    return {"shop": tools.create_sdk_mcp_server("shop", tools=[price])}
+
+async def test_a_server_that_the_program_of_a_fake_lacks(fake_claude):
+    await swallowing(started_with_options(fake_claude(Scenario.turns([CALL]))))
+
+async def test_a_server_that_strict_flags_leave_out(fake_claude):
+    call = steps.ToolUse("mcp__shop__price", {"of": "tea"}, ask=False, output="3")
+    await swallowing(started_with_options(fake_claude(Scenario.turns([[call]])), strict_mcp_config=True))
+
+async def test_a_tool_that_the_server_of_a_fake_lacks(fake_claude):
+    call = steps.ToolUse("mcp__shop__order", {"pieces": 3}, ask=False)
+    await swallowing(started_with_options(fake_claude(Scenario.turns([[call]]))), mcp_servers=shop())
+
+async def test_a_server_that_the_program_of_a_mock_lacks(mock_claude):
+    await swallowing(mock_claude([TOOL, result("Hello")]))
+
+async def test_servers_that_are_registered_or_not_of_the_program(fake_claude):
+    far = {"far.away": {"type": "http", "url": "http://127.0.0.1:9/"}}
+    look, gone = steps.ToolUse("mcp__far_away__look", ask=False), steps.ToolUse("mcp__shop__gone", ask=False, is_error=True)
+    near = steps.ToolUse("mcp__near__look", ask=False, output="seen")
+    fake = fake_claude([Scenario.turns([turn]) for turn in ([*CALL, look, gone], [*CALL, look], [near, steps.Text("Hello")])])
+    assert await ask(started_with_options(fake, mcp_servers=far), "Hi", mcp_servers=shop()) == ["Hello"]
+    assert await ask(started_with_options(fake), "Hi", mcp_servers={**shop(), **far}) == ["Hello"]
+    assert await ask(started_with_options(fake), "Hi") == ["Hello"]
+
+ALLOWING = steps.Request.can_use_tool("Bash", {"command": "ls"})
+QUESTION = {"type": "control_request", "request_id": "q-1", "request": {"subtype": "can_use_tool", "tool_name": "Bash", "input": {}}}
+
+async def allow(name, given, context):
+    return ct.Allow()
+
+async def test_a_question_that_the_flags_of_a_host_exclude(fake_claude):
+    await swallowing(started_with_options(fake_claude(Scenario.turns([[ALLOWING, steps.Text("Hello")]]))))
+
+async def test_a_tool_that_a_host_cannot_be_asked_about(fake_claude):
+    await swallowing(started_with_options(fake_claude(Scenario.turns([[steps.ToolUse("Bash", {"command": "ls"}, ask=True)]]))))
+
+async def test_a_question_to_a_program_without_a_callback(fake_claude):
+    await swallowing(fake_transport(fake_claude(Scenario.turns([[ALLOWING, steps.Text("Hello")]]))))
+
+async def test_a_question_of_a_mock_to_a_program_without_a_callback(mock_claude):
+    await swallowing(mock_claude.script().expect(type="user").reply(QUESTION).expect(type="control_response").reply(result("Hello")))
+
+async def test_questions_that_a_callback_answers(fake_claude, mock_claude):
+    fakes = [fake_claude(Scenario.turns([[ALLOWING, steps.ToolUse("Bash", ask=True), steps.Text("Hello")]])) for _ in range(2)]
+    for transport in (fake_transport(fakes[0]), started_with_options(fakes[1]), mock_claude([QUESTION, result("Hello")])):
+        assert await ask(transport, "Hi", can_use_tool=allow) == ["Hello"]
+
+async def test_a_control_request_that_a_list_does_not_answer(mock_claude):
+    try:
+        async with ct.Query(mock_claude([result("Hello")])) as query:
+            await query.set_permission_mode("bypassPermissions")
+            await (await query.send("Hi")).result()
+    except Exception:
+        pass
+
+async def test_a_control_request_that_the_fake_does_not_know(fake_claude):
+    try:
+        async with ct.Query(fake_transport(fake_claude())) as query:
+            await query.request("set_modle", model="haiku")
+    except Exception:
+        pass
+
+async def test_control_requests_that_an_answer_was_written_for(fake_claude):
+    answers = {"set_modle": Answer(error="no"), "set_fish": Answer(response={"fish": 1})}
+    async with ct.Query(fake_transport(fake_claude(Scenario.echo(answers=answers)))) as query:
+        with pytest.raises(ct.ControlRequestFailed):
+            await query.request("set_modle", model="haiku")
+        assert await query.request("set_fish") == {"fish": 1}
+        await query.set_model("haiku")
+
 async def test_a_second_prompt_to_a_mock(mock_claude):
     try:
         await ask(mock_claude([result("Hello")]), "Hi", "And now?")
@@ -359,6 +449,16 @@ MORE_SAYS = {
     "a_question_that_a_fake_gets_an_error_for": r"failed: turn 1 > .*expected an answer to oauth_token_refresh that is no error, got",
     "a_permission_callback_that_raises": r"failed: can_use_tool, asked about 'Bash': .*got KeyError: 'rules' at test_it.py",
     "a_hook_of_the_official_sdk_that_raises": r"failed: the PreToolUse hook: .*got KeyError: 'rules' at test_it.py",
+    "a_server_that_the_program_of_a_fake_lacks": r"failed: turn 1 > step 1 of 2 .* an MCP server 'shop' in .*, got no MCP servers",
+    "a_server_that_strict_flags_leave_out": r"failed: turn 1 > .*: expected an MCP server 'shop' in .*, got no MCP servers",
+    "a_tool_that_the_server_of_a_fake_lacks": r"failed: turn 1 > .*: expected a tool 'order' of the MCP server 'shop', .*, got price",
+    "a_server_that_the_program_of_a_mock_lacks": r"failed: .*an answer that is no error, .*registered no MCP server 'shop'",
+    "a_question_that_the_flags_of_a_host_exclude": r"failed: turn 1 > .*Request.*: expected a host that can be asked.* no such flag",
+    "a_tool_that_a_host_cannot_be_asked_about": r"failed: turn 1 > .*ToolUse.*: expected a host that can be asked.* no such flag",
+    "a_question_to_a_program_without_a_callback": r"failed: can_use_tool, asked about 'Bash': expected .*, got no callback",
+    "a_question_of_a_mock_to_a_program_without_a_callback": r"failed: step 2 of 2: expected .* can_use_tool, which is asked next, got none",
+    "a_control_request_that_a_list_does_not_answer": r"failed: response 1 of 1: expected no control request.*, got .* set_permission_mode",
+    "a_control_request_that_the_fake_does_not_know": r"failed: .*: expected no control request 'set_modle': .*answers=.*, got",
     "a_second_prompt_to_a_mock": r"failed: response 1 of 1: expected no further prompt: no responses are left for it, got user .*And now",
     "a_prompt_that_nothing_was_written_for": r"failed: response 0 of 0: expected no further prompt: .*, got user .*'Hi'",
     "a_request_to_the_api_that_nothing_was_written_for": r"failed: request 2: expected no further request: no reply .* prompt 'And now\?'",
@@ -375,7 +475,14 @@ MORE_SAYS = {
 }
 """What the last ten lines of these reports say."""
 
-PASSING = ("an_error_that_a_script_expects", "an_error_that_a_scenario_expects", "that_is_lenient")
+PASSING = (
+    "an_error_that_a_script_expects",
+    "an_error_that_a_scenario_expects",
+    "servers_that_are_registered_or_not_of_the_program",
+    "questions_that_a_callback_answers",
+    "control_requests_that_an_answer_was_written_for",
+    "that_is_lenient",
+)
 
 
 def tape_of(kind: str) -> Tape:

@@ -209,7 +209,55 @@ def test_a_server_that_does_not_answer_its_handshake_holds_up_the_turn_only_for_
     assert init["mcp_servers"] == [{"name": "box", "status": "failed"}]
 
 
+async def test_the_tools_of_a_server_are_named_as_the_cli_names_them() -> None:
+    calls: list[str] = []
+    turn = [steps.ToolUse("mcp__my_box__greet", {"name": "Bob"}, ask=False), steps.Text("Done.")]
+    with FakeClaude(Scenario.turns([turn]), strict=True) as fake:
+        messages = await converse(fake, "Go", mcp_servers={"my.box": box(calls)})
+    (init,) = [message for message in messages if isinstance(message, ct.messages.InitMessage)]
+    assert calls == ["Bob"]
+    assert [name for name in init.tools if name.startswith("mcp__")] == ["mcp__my_box__greet"]
+
+
+async def test_a_server_that_the_program_has_removed_is_not_there_any_more() -> None:
+    with FakeClaude(Scenario.turns([[steps.ToolUse("mcp__far__look", ask=False)]]), strict=True) as fake:
+        async with ct.Query(ct.SubprocessTransport(ct.ClaudeOptions(cli_path=fake.path))) as query:
+            await query.mcp_set_servers({"far": {"type": "http", "url": "http://127.0.0.1:9/"}})
+            await query.mcp_set_servers({})
+            turn = await query.send("Go")
+            with pytest.raises(ct.ProcessError):
+                await turn.result()
+        (call,) = fake.calls()
+    wanted = "an MCP server 'far' in the program or its configuration, which the scenario calls"
+    assert call.failure is not None
+    assert (call.failure.expected, call.failure.actual) == (wanted, "no MCP servers")
+
+
 # ---------------------------------------------------------------------------------------------------------------- rules and modes
+
+
+async def test_a_host_without_a_callback_is_not_asked_and_its_hooks_decide() -> None:
+    asked: list[str] = []
+
+    async def allow(given: Any, *_: object) -> Any:
+        asked.append(given.tool_name)
+        return ct.hooks.PermissionRequestDecision.allow()
+
+    calls = [steps.ToolUse("Bash", {"command": "ls"}, output="a.txt", ask=True), steps.Text("Done.")]
+    hooks = {"PermissionRequest": [ct.HookMatcher(None, [allow])]}
+    with FakeClaude(Scenario.turns([calls]), strict=True) as fake:
+        messages = await converse(fake, "Go", hooks=hooks)
+    assert (asked, tool_results(messages)) == (["Bash"], ["a.txt"])
+
+
+async def test_a_tool_that_a_host_without_a_callback_needs_a_permission_for_is_refused() -> None:
+    call = steps.ToolUse("Bash", {"command": "ls"})
+    with FakeClaude(Scenario.turns([[call, steps.Text("Done.")]]), strict=True) as fake:
+        messages = await converse(fake, "Go")
+    assert tool_results(messages) == ["Bash needs approval, but this session has no permission prompt."]
+    with FakeClaude(Scenario.turns([[steps.ToolUse("Bash", {"command": "ls"}, ask=True), steps.Text("Done.")]])) as fake:
+        messages = await converse(fake, "Go")
+    assert tool_results(messages) == ["Bash needs approval, but this session has no permission prompt."]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 from children import read_all, read_one
 
 import claude_transport as ct
+from claude_transport.transport import Client
 
 
 def assistant(text: str) -> dict[str, Any]:
@@ -442,6 +443,80 @@ async def test_a_prompt_that_a_strict_mock_does_not_expect_wakes_a_reader_that_w
         with anyio.fail_after(30):
             await anyio.wait_all_tasks_blocked()
         assert len(failed) == 1
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("subtype", ["set_model", "interrupt", "mcp_set_servers", "get_settings", "get_binary_version"])
+async def test_only_a_strict_mock_refuses_a_control_request_that_the_program_decides_on(subtype: str, strict: bool) -> None:
+    asked = json.dumps({"type": "control_request", "request_id": "r-1", "request": {"subtype": subtype}})
+    async with ct.MockTransport([result("one")], strict=strict) as mock:
+        if not strict or subtype != "set_model":
+            await mock.write(asked)
+            assert (await read_one(mock))["type"] == "control_response"
+            return
+        with pytest.raises(ct.testing.ExpectationFailed) as caught:
+            await mock.write(asked)
+        assert (caught.value.step, caught.value.expected) == (
+            "response 1 of 1",
+            "no control request that the program decides on: a list answers none; a script does, after expect_control()",
+        )
+        assert caught.value.actual.startswith("control_request set_model {")
+        assert mock.received_last == ""
+
+
+ASKED_BY_NAME = [  # what the layer above says about itself, and whether a strict mock asks it
+    (Client(answers=frozenset({"can_use_tool"})), True),
+    (Client(answers=frozenset({"hooks"})), False),
+    (Client(initializes=False), True),
+    (None, True),
+]
+
+
+@pytest.mark.parametrize(("client", "asks"), ASKED_BY_NAME)
+@pytest.mark.parametrize("strict", [True, False])
+async def test_only_a_strict_mock_refuses_to_ask_a_program_without_a_callback(client: Client | None, asks: bool, strict: bool) -> None:
+    mock = ct.MockTransport([PERMISSION, result("one")], strict=strict)
+    if client is not None:
+        mock.attach(client)
+    async with mock:
+        await mock.write(INITIALIZE)
+        await mock.write(user("1"))
+        lines = mock.read_messages()
+        await anext(lines)
+        if asks or not strict:
+            assert await anext(lines) == PERMISSION
+            return
+        with pytest.raises(ct.testing.ExpectationFailed) as caught:
+            await anext(lines)
+        assert str(caught.value) == "response 2 of 2: expected a program with a callback can_use_tool, which is asked next, got none"
+
+
+MCP_CALL = {"type": "control_request", "request_id": "ask-1", "request": {"subtype": "mcp_message", "server_name": "shop", "message": {}}}
+REGISTERED = [
+    ({"subtype": "initialize", "sdkMcpServers": ["shop"]}, True),
+    ({"subtype": "initialize", "sdkMcpServers": ["bank"]}, False),
+    ({"subtype": "initialize", "sdkMcpServers": None, "servers": ["shop"]}, False),
+    ({"subtype": "mcp_set_servers", "servers": {"shop": {"type": "sdk", "name": "shop"}}}, True),
+    ({"subtype": "get_settings", "servers": ["shop"]}, False),
+]
+
+
+@pytest.mark.parametrize(("request_of_host", "registered"), REGISTERED)
+@pytest.mark.parametrize("question", [MCP_CALL, PERMISSION])
+async def test_a_refused_call_of_a_server_that_was_not_registered_says_so(
+    request_of_host: dict[str, Any], registered: bool, question: dict[str, Any]
+) -> None:
+    async with ct.MockTransport([question, result("one")], strict=True) as mock:
+        await mock.write(json.dumps({"type": "control_request", "request_id": "r-1", "request": request_of_host}))
+        await mock.write(user("1"))
+        lines = mock.read_messages()
+        assert [(await anext(lines))["type"] for _ in range(2)] == ["control_response", "control_request"]
+        with pytest.raises(ct.testing.ExpectationFailed) as caught:
+            await mock.write(
+                json.dumps({"type": "control_response", "response": {"subtype": "error", "request_id": "ask-1", "error": "no"}})
+            )
+        says_so = str(caught.value).endswith("(the program has registered no MCP server 'shop')")
+        assert says_so == (question is MCP_CALL and not registered)
 
 
 @pytest.mark.parametrize("strict", [True, False])

@@ -184,7 +184,15 @@ def _cost(stage: Stage) -> dict[str, Any]:
     return {"session": session, "subscription_type": None, "rate_limits_available": False, "rate_limits": None, "behaviors": None}
 
 
-def _unsupported(_stage: Stage, request: dict[str, Any]) -> dict[str, Any]:
+def _set_servers(stage: Stage, request: dict[str, Any]) -> dict[str, Any]:
+    servers = request.get("servers")
+    stage.dynamic = set(servers) if isinstance(servers, dict) else set()
+    return {"added": [], "removed": [], "errors": {}}
+
+
+def _unsupported(stage: Stage, request: dict[str, Any]) -> dict[str, Any]:
+    subtype = request.get("subtype", "undefined")
+    stage.require(f"no control request {subtype!r}: Scenario(answers=…) has no answer for it", "one, which the CLI would refuse")
     raise ControlRefused(f"Unsupported control request subtype: {request.get('subtype', 'undefined')}", "unsupported_request")
 
 
@@ -202,7 +210,7 @@ ANSWERERS: dict[str, Callable[[Stage, dict[str, Any]], dict[str, Any] | None]] =
     "mcp_status": _mcp_status,
     "mcp_reconnect": _unknown_server,
     "mcp_toggle": _unknown_server,
-    "mcp_set_servers": lambda stage, request: {"added": [], "removed": [], "errors": {}},
+    "mcp_set_servers": _set_servers,
     "mcp_message": _nothing,
     "get_context_usage": lambda stage, request: payloads.context_usage(stage.model),
     "get_settings": lambda stage, request: payloads.settings(stage.model),

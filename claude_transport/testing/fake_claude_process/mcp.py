@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 
 from .permissions import read_json
 from .stage import TurnAborted
@@ -128,6 +129,7 @@ def connect_servers(stage: Stage, declared: list[str], manifests: Any) -> None:
     for value in stage.options("--mcp-config"):
         servers = read_json(value).get("mcpServers")
         for name, config in servers.items() if isinstance(servers, dict) else ():
+            stage.configured.add(name)
             if isinstance(config, dict) and config.get("type") == "sdk":
                 configured.append(name)
     stage.servers = {name: stage.servers.get(name) or HostedServer(stage, name) for name in dict.fromkeys([*configured, *declared])}
@@ -154,9 +156,37 @@ def await_servers(stage: Stage) -> None:
 def server_of(stage: Stage, tool: str) -> tuple[HostedServer, str] | None:
     """Return the server of the host that has this tool, and the tool's own name; None for any other tool."""
     for name, server in stage.servers.items():
-        if tool.startswith(f"mcp__{name}__"):
-            return server, tool.removeprefix(f"mcp__{name}__")
+        if tool.startswith(prefix_of(name)):
+            return server, tool.removeprefix(prefix_of(name))
     return None
+
+
+def prefix_of(server: str) -> str:
+    """Return how the names of the tools of a server begin: for most characters the CLI writes `_` (CLI 2.1.329, real)."""
+    return f"mcp__{re.sub('[^A-Za-z0-9_-]', '_', server)}__"
+
+
+def require_tool(stage: Stage, step: dict[str, Any]) -> None:
+    """End a strict run whose program lacks the MCP tool of this step, or its server.
+
+    The result of a tool that runs elsewhere may be in the step, because the fake does not know each server that a CLI would find. With
+    `is_error` the tool may be missing.
+    """
+    name = step["name"]
+    found = server_of(stage, name)
+    if step["is_error"] or not name.startswith("mcp__"):
+        return
+    if found is not None:
+        server, tool = found
+        if not server.has(tool):
+            known = ", ".join(str(each.get("name")) for each in server.tools or ())
+            stage.require(f"a tool {tool!r} of the MCP server {server.name!r}, which the scenario calls", known or "no tools")
+        return
+    known_servers = {*stage.servers, *stage.configured, *stage.dynamic}
+    is_found_elsewhere = bool(step["output"]) and "--strict-mcp-config" not in stage.argv
+    if not is_found_elsewhere and not any(name.startswith(prefix_of(server)) for server in known_servers):
+        wanted = f"an MCP server {name.split('__')[1]!r} in the program or its configuration, which the scenario calls"
+        stage.require(wanted, f"the MCP servers {', '.join(sorted(known_servers))}" if known_servers else "no MCP servers")
 
 
 def _milliseconds(name: str, otherwise: float) -> float:

@@ -9,6 +9,7 @@ import time
 
 from . import payloads
 from .hooks import call_hooks, inform, tell_notes
+from .mcp import prefix_of
 from .speech import ask, say_assistant, say_result, say_text
 from .stage import POLL_SECONDS, StopBlocked, encode
 from .tools import use_tool
@@ -58,7 +59,7 @@ def _awaited(step: Step) -> str:
 def say_init(stage: Stage, _step: Step | None = None) -> None:
     frame = payloads.system_init(stage.model, stage.scenario["version"], stage.mode, bool(stage.option("--permission-prompt-tool")))
     frame["mcp_servers"] = [{"name": name, "status": server.status} for name, server in stage.servers.items()]
-    frame["tools"] += [f"mcp__{name}__{tool['name']}" for name, server in stage.servers.items() for tool in server.tools or ()]
+    frame["tools"] += [f"{prefix_of(name)}{tool['name']}" for name, server in stage.servers.items() for tool in server.tools or ()]
     if stage.turn is not None and stage.turn.uuids:
         frame["user_message_uuids"] = list(stage.turn.uuids)
     stage.emit(frame)
@@ -132,6 +133,8 @@ def _stderr_flood(stage: Stage, step: Step) -> None:
 def _request(stage: Stage, step: Step) -> None:
     stage.tool_use_id = stage.tool_use_id or stage.short_id("toolu")
     body = stage.fill(step["request"], kind=dict, field="request")
+    if body["subtype"] == "can_use_tool":
+        stage.require_prompts()
     if body["subtype"] == "hook_callback" and body.get("callback_id") == "":
         event = (body.get("input") or {}).get("hook_event_name", "")
         stage.require(f"a hook for {event}, which the scenario calls", f"hooks for {', '.join(stage.hooks) or 'nothing'}")

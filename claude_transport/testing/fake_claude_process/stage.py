@@ -130,7 +130,9 @@ class Stage:
         self.may_be_refused: set[str] = set()  # ids of requests for whose error the scenario has steps
         self.listeners: dict[str, Callable[[dict[str, Any]], None]] = {}
         self.hooks: dict[str, list[Hook]] = {}
-        self.servers: dict[str, Any] = {}  # those of `mcp.Server`
+        self.servers: dict[str, Any] = {}  # those of `mcp.HostedServer`
+        self.configured: set[str] = set()  # the servers in `--mcp-config`
+        self.dynamic: set[str] = set()  # those of the last `mcp_set_servers`
         self.agent: dict[str, Any] | None = None  # the subagent whose steps are played: id, type, parent, description
         self.forwards_subagents = False
         self.path: list[str] = []  # the step that is played, and those that it is inside of
@@ -350,6 +352,20 @@ class Stage:
         self.journal.record("failed", place=self.place, expected=expected, actual=actual)
         self.errors.write(f"{self.program}: {self.place}: expected {expected}, got {actual}\n".encode())
         self.exit(SCENARIO_FAILED)
+
+    @property
+    def lacks_prompts(self) -> bool:
+        """True for a host that cannot be asked for a permission: it has given flags for the CLI, and not the one for that.
+
+        A host that gives no flags at all starts the fake by its `command`, and its flags say nothing.
+        """
+        return bool(self.option("--input-format")) and not self.option("--permission-prompt-tool")
+
+    def require_prompts(self) -> None:
+        """End a strict run whose host cannot be asked for a permission."""
+        if self.lacks_prompts:
+            flag = "'--permission-prompt-tool stdio'"
+            self.require(f"a host that can be asked for a permission, with {flag} as Query(can_use_tool=…) adds it", "no such flag")
 
     def note_broken(self, text: str, *, place: str) -> None:
         """Note for the report of a test that the step at this place cannot be played."""

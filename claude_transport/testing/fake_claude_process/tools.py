@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .hooks import NOBODY_TO_ASK, HookVerdict, ask_hooks, call_hooks, hear, tell_notes
-from .mcp import server_of
+from .mcp import require_tool, server_of
 from .permissions import DONT_ASK, INTERACTIVE
 from .registered import matches
 from .speech import begin_message, end_message, say_streamed, say_tool_result
@@ -73,6 +73,7 @@ class CallRefusal:
 
 def use_tool(stage: Stage, step: dict[str, Any], play: Play) -> None:
     """Play a tool call. `play` plays the steps of a subagent."""
+    require_tool(stage, step)
     stage.tool_use_id = stage.short_id("toolu")
     found = server_of(stage, step["name"])
     call = FakeToolCall(stage, step, found[0].name if found is not None else None)
@@ -141,7 +142,7 @@ def _rule(stage: Stage, call: FakeToolCall) -> str:
 def _ask(stage: Stage, call: FakeToolCall, before: HookVerdict) -> CallRefusal | str:
     """Ask the host's `can_use_tool` and its hooks for PermissionRequest at the same time: the first answer counts."""
     by_hook = before.decision == "ask"
-    has_host = call.step["ask"] or bool(stage.option("--permission-prompt-tool"))
+    has_host = bool(stage.option("--permission-prompt-tool") or (call.step["ask"] and not stage.lacks_prompts))
     if stage.turn is not None:
         stage.turn.tool = call.denied
     stage.change_state("requires_action")
@@ -157,6 +158,8 @@ def _ask(stage: Stage, call: FakeToolCall, before: HookVerdict) -> CallRefusal |
     elif answer is not None:
         decided = _by_host(stage, call, answer)
     else:
+        if call.step["ask"]:
+            stage.require_prompts()
         decided = _unanswerable(call, before)
     if stage.turn is not None:
         stage.turn.tool = None
