@@ -71,9 +71,11 @@ class Expectation(msgspec.Struct, frozen=True):
 
     @property
     def judges_errors(self) -> bool:
-        """True when this says by itself whether a control response may be an error: by its subtype, or by a predicate."""
+        """True when this says by itself whether a control response may be an error: by a predicate, by its subtype, or by `isError`."""
         response = self.fields.get("response")
-        names_it = isinstance(response, Mapping) and ("subtype" in response or "error" in response)
+        answer = _within(response, "response", "mcp_response")
+        result = _within(answer, "result")
+        names_it = "subtype" in _within(response) or "error" in _within(response) or "error" in answer or "isError" in result
         return self.predicate is not None or callable(response) or names_it
 
     def __str__(self) -> str:
@@ -101,16 +103,30 @@ def describe_message(message: Any) -> str:
 
 
 def error_answered(message: Any) -> str | None:
-    """Return the error with which a host answers a question of the CLI, also one inside an MCP response; None for any other message."""
+    """Return the error with which a host answers a question of the CLI; None for any other message.
+
+    The error may be inside an MCP response, also as the text of a tool that has failed.
+    """
     response = message.get("response") if isinstance(message, dict) and message.get("type") == "control_response" else None
     if not isinstance(response, dict):
         return None
     if response.get("subtype") == "error":
         return str(response.get("error"))
-    payload = response.get("response")
-    answer = payload.get("mcp_response") if isinstance(payload, dict) else None
-    error = answer.get("error") if isinstance(answer, dict) else None
-    return None if error is None else str(error.get("message", error) if isinstance(error, dict) else error)
+    answer = _within(response, "response", "mcp_response")
+    if (error := answer.get("error")) is not None:
+        return str(error.get("message", error) if isinstance(error, dict) else error)
+    result = _within(answer, "result")
+    if not result.get("isError"):
+        return None
+    content = result.get("content")
+    return "\n".join(str(_within(block).get("text", "")) for block in (content if isinstance(content, list) else ()))
+
+
+def _within(value: Any, *path: str) -> Mapping[str, Any]:
+    """Return the mapping at this path inside `value`; an empty one when there is none."""
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value if isinstance(value, Mapping) else {}
 
 
 def each_registered_hook(message: Any) -> Iterator[tuple[str, str | None, str]]:

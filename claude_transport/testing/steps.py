@@ -317,8 +317,9 @@ class ToolUse(_Tool, frozen=True, tag="tool_use", kw_only=True):
     A strict fake wants a host that can be asked then, and the MCP server of the tool, unless `output` or `is_error` says what comes.
 
     A tool of an in-process MCP server of the host (`mcp__server__tool`) is really called, over the control channel, and `output` is not
-    used. No other tool really runs: `output` is the result, or, with `is_error`, the error. The tool `Agent` is a subagent: it plays
-    `steps`, and its result is its last text. With `--include-partial-messages` in argv the call is streamed first.
+    used. A strict fake wants it to succeed, or to fail with `is_error`. No other tool really runs: `output` is the result, or, with
+    `is_error`, the error. The tool `Agent` is a subagent: it plays `steps`, and its result is its last text. With
+    `--include-partial-messages` in argv the call is streamed first.
     """
 
     filled: ClassVar[tuple[str, ...]] = ("input", "output")

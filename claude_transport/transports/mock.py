@@ -285,7 +285,7 @@ class MockTransport(ScriptBuilder, Transport):
                 self._fail(expected="no further prompt: no responses are left for it", actual=describe_message(message))
         elif kind == "control_request":
             self._conversing = True
-            if self._strict and self._script is None and _subtype_of(message) not in _BY_ITSELF:
+            if self._strict and _subtype_of(message) not in _BY_ITSELF:  # of a script, only `initialize` comes so far
                 self._fail(expected=_NO_REQUEST, actual=describe_message(message))
             self._answers.append(_answer_to(message))
         elif kind == "control_response":

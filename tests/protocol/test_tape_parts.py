@@ -171,6 +171,11 @@ def test_the_detail_of_a_failure_is_what_the_other_side_wrote(given: dict[str, A
     assert (None if detail is None else str(detail)) == said
 
 
+def failed_tool(*blocks: dict[str, str], is_error: bool = True) -> dict[str, Any]:
+    """The answer with the result of a tool."""
+    return {"subtype": "success", "response": {"mcp_response": {"result": {"content": list(blocks), "isError": is_error}}}}
+
+
 @pytest.mark.parametrize(
     ("response", "error"),
     [
@@ -179,6 +184,9 @@ def test_the_detail_of_a_failure_is_what_the_other_side_wrote(given: dict[str, A
         ({"subtype": "success", "response": {"mcp_response": {"error": {"code": 1}}}}, "{'code': 1}"),
         ({"subtype": "success", "response": {"mcp_response": {"error": "text"}}}, "text"),
         ({"subtype": "success", "response": {"mcp_response": {"result": 1}}}, None),
+        (failed_tool({"type": "text", "text": "no"}, {"type": "image"}, {"type": "text", "text": "way"}), "no\n\nway"),
+        (failed_tool({"type": "text", "text": "yes"}, is_error=False), None),
+        ({"subtype": "success", "response": {"mcp_response": {"result": {"isError": True}}}}, ""),
         ({"subtype": "success", "response": {"mcp_response": 5}}, None),
         ({"subtype": "success", "response": 5}, None),
         (5, None),

@@ -310,6 +310,36 @@ async def test_servers_that_are_registered_or_not_of_the_program(fake_claude):
     assert await ask(started_with_options(fake), "Hi", mcp_servers={**shop(), **far}) == ["Hello"]
     assert await ask(started_with_options(fake), "Hi") == ["Hello"]
 
+def buying(**given):
+    return steps.ToolUse("mcp__shop__price", ask=False, **given)
+
+async def test_a_tool_that_raises(fake_claude):
+    turn = [buying(input={"of": "gold"}), steps.Text("Hello")]
+    await swallowing(fake_transport(fake_claude(Scenario.turns([turn]))), mcp_servers=shop())
+
+async def test_a_tool_that_does_not_take_its_arguments(fake_claude):
+    turn = [buying(input={"amount": 3}), steps.Text("Hello")]
+    await swallowing(fake_transport(fake_claude(Scenario.turns([turn]))), mcp_servers=shop())
+
+async def test_a_tool_that_succeeds_where_it_should_not(fake_claude):
+    turn = [buying(input={"of": "tea"}, is_error=True), steps.Text("Hello")]
+    await swallowing(fake_transport(fake_claude(Scenario.turns([turn]))), mcp_servers=shop())
+
+async def test_a_tool_whose_failure_is_meant(fake_claude):
+    turn = [buying(input={"of": "gold"}, is_error=True), steps.Text("Hello")]
+    assert await ask(fake_transport(fake_claude(Scenario.turns([turn]))), "Hi", mcp_servers=shop()) == ["Hello"]
+
+def rpc(method, **params):
+    return steps.Request.mcp_message("shop", message={"id": 7, "method": method, "params": params})
+
+async def test_a_raw_call_of_a_tool_that_raises(fake_claude):
+    turn = [rpc("tools/call", name="price", arguments={"of": "gold"}), steps.Text("Hello")]
+    await swallowing(fake_transport(fake_claude(Scenario.turns([turn]))), mcp_servers=shop())
+
+async def test_a_raw_call_that_succeeds(fake_claude):
+    turn = [rpc("tools/call", name="price", arguments={"of": "tea"}), steps.Text("Hello")]
+    assert await ask(fake_transport(fake_claude(Scenario.turns([turn]))), "Hi", mcp_servers=shop()) == ["Hello"]
+
 ALLOWING = steps.Request.can_use_tool("Bash", {"command": "ls"})
 QUESTION = {"type": "control_request", "request_id": "q-1", "request": {"subtype": "can_use_tool", "tool_name": "Bash", "input": {}}}
 
@@ -450,6 +480,10 @@ MORE_SAYS = {
     "a_permission_callback_that_raises": r"failed: can_use_tool, asked about 'Bash': .*got KeyError: 'rules' at test_it.py",
     "a_hook_of_the_official_sdk_that_raises": r"failed: the PreToolUse hook: .*got KeyError: 'rules' at test_it.py",
     "a_server_that_the_program_of_a_fake_lacks": r"failed: turn 1 > step 1 of 2 .* an MCP server 'shop' in .*, got no MCP servers",
+    "a_tool_that_raises": r"failed: turn 1 > .*: expected a result of the tool 'price' of the MCP server 'shop', .*the error .*no gold",
+    "a_tool_that_does_not_take_its_arguments": r"failed: turn 1 > .*: expected a result of the tool 'price' .*Input validation error",
+    "a_tool_that_succeeds_where_it_should_not": r"failed: turn 1 > .*: expected a failure of the tool 'price' .*, got .*'text': '3'",
+    "a_raw_call_of_a_tool_that_raises": r"failed: turn 1 > .*: expected an answer to mcp_message that is no error, got the error .*no gold",
     "a_server_that_strict_flags_leave_out": r"failed: turn 1 > .*: expected an MCP server 'shop' in .*, got no MCP servers",
     "a_tool_that_the_server_of_a_fake_lacks": r"failed: turn 1 > .*: expected a tool 'order' of the MCP server 'shop', .*, got price",
     "a_server_that_the_program_of_a_mock_lacks": r"failed: .*an answer that is no error, .*registered no MCP server 'shop'",
@@ -479,6 +513,8 @@ PASSING = (
     "an_error_that_a_script_expects",
     "an_error_that_a_scenario_expects",
     "servers_that_are_registered_or_not_of_the_program",
+    "a_tool_whose_failure_is_meant",
+    "a_raw_call_that_succeeds",
     "questions_that_a_callback_answers",
     "control_requests_that_an_answer_was_written_for",
     "that_is_lenient",

@@ -491,6 +491,38 @@ async def test_only_a_strict_mock_refuses_to_ask_a_program_without_a_callback(cl
         assert str(caught.value) == "response 2 of 2: expected a program with a callback can_use_tool, which is asked next, got none"
 
 
+FAILED_TOOL = {"content": [{"type": "text", "text": "no gold"}], "isError": True}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "judges"),
+    [
+        ({"request_id": "ask-1"}, False),
+        ({"response": {"mcp_response": {"id": 7}}}, False),
+        ({"response": {"mcp_response": {"result": {"content": [{"text": "no gold"}]}}}}, False),
+        ({"response": {"mcp_response": {"result": {"isError": True}}}}, True),
+        ({"response": {"mcp_response": {"error": {"code": 1}}}}, True),
+        ({"subtype": "success"}, True),
+        (lambda response: "mcp_response" in response["response"], True),
+    ],
+)
+async def test_a_strict_script_refuses_a_tool_that_failed_unless_it_says_whether_it_may(wanted: Any, judges: bool) -> None:
+    mock = ct.MockTransport.script(strict=True).expect(type="user").reply(MCP_CALL).expect(type="control_response", response=wanted)
+    outcome: dict[str, Any] = {"error": {"code": 1}} if "'error'" in str(wanted) else {"result": FAILED_TOOL}
+    answer = {"subtype": "success", "request_id": "ask-1", "response": {"mcp_response": {"id": 7, **outcome}}}
+    line = json.dumps({"type": "control_response", "response": answer})
+    async with mock:
+        await mock.write(user("1"))
+        await read_one(mock)
+        if judges:
+            await mock.write(line)
+            assert mock.failure is None
+            return
+        with pytest.raises(ct.testing.ExpectationFailed) as caught:
+            await mock.write(line)
+        assert caught.value.actual.startswith("the error 'no gold' in control_response {")
+
+
 MCP_CALL = {"type": "control_request", "request_id": "ask-1", "request": {"subtype": "mcp_message", "server_name": "shop", "message": {}}}
 REGISTERED = [
     ({"subtype": "initialize", "sdkMcpServers": ["shop"]}, True),

@@ -81,8 +81,11 @@ class HostedServer:
     def has(self, tool: str) -> bool:
         return self.tools is None or any(known.get("name") == tool for known in self.tools)
 
-    def call(self, tool: str, arguments: dict[str, Any], tool_use_id: str) -> tuple[Any, Any, bool]:
-        """Call a tool. Return the content for the model, the result for the host, and whether the call failed."""
+    def call(self, tool: str, arguments: dict[str, Any], tool_use_id: str, *, fails: bool) -> tuple[Any, Any, bool]:
+        """Call a tool. Return the content for the model, the result for the host, and whether the call failed.
+
+        A strict run ends unless it `fails` as the scenario says.
+        """
         replies: list[dict[str, Any]] = []
         meta = {"claudecode/toolUseId": tool_use_id, "progressToken": self._next_id}
         seconds = _milliseconds("MCP_TOOL_TIMEOUT", CALL_SECONDS)
@@ -94,7 +97,12 @@ class HostedServer:
             self._give_up(number, "AbortError: The operation was aborted.")
             raise
         if replies:
-            return _read(replies[0])
+            content, result, failed = _read(replies[0])
+            if failed is not fails:
+                wanted = "a failure" if fails else "a result"
+                what = f"{wanted} of the tool {tool!r} of the MCP server {self.name!r}"
+                self._stage.require(f"{what}, as is_error={fails} says", f"the error {content!r}" if failed else f"the result {content!r}")
+            return content, result, failed
         if in_time:
             self._stage.cut("the end of the input")
             return CUT_OFF, f"Error: {CUT_OFF}", True  # recording 06i
@@ -112,15 +120,21 @@ def _read(reply: dict[str, Any]) -> tuple[Any, Any, bool]:
         error = reply.get("error")
         text = str(error.get("message", "")) if isinstance(error, dict) else "invalid result"
         return text, f"Error: {text}", True
-    content = result.get("content")
-    blocks = content if isinstance(content, list) else []
     if result.get("isError"):
-        text = "\n".join(str(block.get("text", "")) for block in blocks if isinstance(block, dict))
+        text = text_of_result(result)
         return text, f"Error: {text}", True
     if (structured := result.get("structuredContent")) is not None:
         text = json.dumps(structured, separators=(",", ":"), ensure_ascii=False)
         return text, {"content": text, "structuredContent": structured}, False
+    content = result.get("content")
+    blocks = content if isinstance(content, list) else []
     return blocks, blocks, False
+
+
+def text_of_result(result: dict[str, Any]) -> str:
+    """Return what the result of a tool says in words."""
+    content = result.get("content")
+    return "\n".join(str(block.get("text", "")) for block in (content if isinstance(content, list) else ()) if isinstance(block, dict))
 
 
 def connect_servers(stage: Stage, declared: list[str], manifests: Any) -> None:

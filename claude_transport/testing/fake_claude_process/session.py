@@ -7,7 +7,7 @@ import signal
 
 from .control import answer_request
 from .hooks import HookVerdict, call_hooks, inform, tell_notes
-from .mcp import await_servers, connect_servers
+from .mcp import await_servers, connect_servers, text_of_result
 from .play import DEEDS, end_turn, play, say_init
 from .speech import PLAIN_RESULT, end_aborted_turn, say_result
 from .stage import PlayedTurn, Signalled, Stage, StopBlocked, TurnAborted, TurnStopped, encode, excerpt
@@ -263,13 +263,17 @@ def hold_prompt(stage: Stage, prompt: str, verdict: HookVerdict) -> None:
 
 
 def error_in(response: dict[str, Any]) -> str | None:
-    """Return the error in an answer of the host, also one inside an MCP response; None when there is none."""
+    """Return the error in an answer of the host, also one inside an MCP response, or of a tool; None when there is none."""
     if response.get("subtype") == "error":
         return str(response.get("error"))
     payload = response.get("response")
     answer = payload.get("mcp_response") if isinstance(payload, dict) else None
-    error = answer.get("error") if isinstance(answer, dict) else None
-    return None if error is None else str(error.get("message", error) if isinstance(error, dict) else error)
+    if not isinstance(answer, dict):
+        return None
+    if (error := answer.get("error")) is not None:
+        return str(error.get("message", error) if isinstance(error, dict) else error)
+    result = answer.get("result")
+    return text_of_result(result) if isinstance(result, dict) and result.get("isError") else None
 
 
 class ClaudeReplay:

@@ -308,7 +308,7 @@ def _result(stage: Stage, call: FakeToolCall, play: Play) -> tuple[Any, Any, boo
         server, tool = found
         if stage.turn is not None:
             stage.turn.tool = call.denied
-        outcome = server.call(tool, call.input, call.id)
+        outcome = server.call(tool, call.input, call.id, fails=failed)
         if stage.turn is not None:
             stage.turn.tool = None
         return outcome

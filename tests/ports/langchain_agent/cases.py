@@ -116,7 +116,7 @@ def test_bound_tools_run_beside_those_of_a_server_of_the_user(fake_claude, bound
     async def ping(_given):
         return {"content": [{"type": "text", "text": "pong"}]}
 
-    calls = [steps.ToolUse(f"mcp__langchain-tools__{name}", given), steps.ToolUse("mcp__own__ping", ask=False)]
+    calls = [steps.ToolUse(f"mcp__langchain-tools__{name}", given, is_error=name == "boom"), steps.ToolUse("mcp__own__ping", ask=False)]
     fake = fake_claude(Scenario.turns([calls]))
     hooks = {event: [HookMatcher(hooks=[hear])] for event in ("PostToolUse", "PostToolUseFailure")}
     model = chat(fake, extra_options={"hooks": hooks, "mcp_servers": {"own": create_sdk_mcp_server("own", tools=[ping])}})
