@@ -30,7 +30,7 @@ from claude_transport.protocol.expectation import (
 )
 from claude_transport.transport import Client, DecodedLines, SessionTerms, Transport, TransportInfo
 from claude_transport.transports.script import MockScript, ScriptBuilder, ScriptPlayer
-from claude_transport.transports.stream import FailureCount, LineBatches
+from claude_transport.transports.stream import FailureCount, LineBatches, bytes_to_send
 
 _INITIALIZED: dict[str, Any] = {
     "commands": [],
@@ -193,7 +193,7 @@ class MockTransport(ScriptBuilder, Transport):
         """Add each message in `data` to `written`, and react to it as the CLI would, or as the script says.
 
         Raises:
-            UsageError: a line is not a JSON object; it would end the CLI.
+            UsageError: a line is not a JSON object; it would end the CLI. Or `data` is neither `str` nor bytes, or no UTF-8.
             ExpectationFailed: the script, or the list of responses of a strict mock, does not expect the message.
             InputClosed, NotConnected, TransportClosed: after `end_input()`, before `connect()`, after `close()`.
             TransportClosed: the reader has got the `end()` of the script. It has its exit code, signal and standard error.
@@ -205,7 +205,7 @@ class MockTransport(ScriptBuilder, Transport):
             raise InputClosed("end_input() was called")
         if self._script is not None and self._has_ended():
             raise TransportClosed("the peer is gone", **self._script.end_of_process())
-        lines = data.encode() if isinstance(data, str) else data
+        lines = bytes_to_send(data)
         for line in lines.split(b"\n"):
             if line.strip():
                 self._take(line)
@@ -265,8 +265,8 @@ class MockTransport(ScriptBuilder, Transport):
 
     def _take(self, line: bytes) -> None:
         try:
-            message = msgspec.json.decode(line, type=dict[str, Any])
-        except (msgspec.MsgspecError, ValueError) as exc:
+            message = _read(line)
+        except ValueError as exc:  # also msgspec's errors
             # the line is not shown: it may be a prompt, or hold a key
             raise UsageError(f"a line that is not a JSON object would end the CLI ({len(line)} bytes): {exc}") from exc
         self.written.append(message)
@@ -447,6 +447,21 @@ def _as_mapping(response: Mapping[str, Any] | bytes) -> Mapping[str, Any]:
     except ValueError:
         return {}
     return message if isinstance(message, dict) else {}
+
+
+def _read(line: bytes) -> dict[str, Any]:
+    """Return the object on a line of the host, as the CLI reads it: half of a surrogate pair is no error there, nor are bytes that are no
+    UTF-8. Raises `ValueError` for anything else than an object.
+    """
+    try:
+        return msgspec.json.decode(line, type=dict[str, Any])
+    except ValueError:  # also msgspec's errors
+        message = json.loads(line.decode("utf-8", "replace"), parse_constant=_refuse_constant)
+    return msgspec.convert(message, dict[str, Any])
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
 
 
 def _subtype_of(message: Mapping[str, Any]) -> object:

@@ -22,7 +22,7 @@ from claude_transport.protocol.expectation import ExpectationFailed
 from claude_transport.protocol.redaction import redactor_knowing
 from claude_transport.protocol.tape import Playback, Tape, TapeRecord
 from claude_transport.transport import Client, DecodedLines, SessionTerms, Transport, TransportInfo
-from claude_transport.transports.stream import FailureCount, LineBatches
+from claude_transport.transports.stream import FailureCount, LineBatches, bytes_to_send
 
 _MAX_BATCH = 256
 """Lines handed out at once: as many small messages as one read of a full pipe gives."""
@@ -157,6 +157,7 @@ class ReplayTransport(Transport):
         """Match each line in `data` with the tape, so that the lines that were recorded after it can be read.
 
         Raises:
+            UsageError: `data` is neither `str` nor bytes, or cannot be encoded as UTF-8.
             ExpectationFailed: the tape has no such line left; the error names the step.
             TransportClosed: the tape is over, or `close()` was called.
             InputClosed, NotConnected: after `end_input()`, before `connect()`.
@@ -168,7 +169,7 @@ class ReplayTransport(Transport):
         if self._ended or self._playback.is_over:
             exit_code, signal = self._playback.exit_status
             raise TransportClosed("the tape is over", exit_code=exit_code, signal=signal, stderr_tail=self._playback.stderr_tail)
-        raw = data.encode() if isinstance(data, str) else data
+        raw = bytes_to_send(data)
         try:
             for line in raw.split(b"\n"):
                 self._playback.received(line)

@@ -720,14 +720,19 @@ def _error_of_end(exc: Exception) -> ClaudeTransportError | None:
     return lost
 
 
-def _whole_lines(data: Any) -> tuple[bytes, bytes]:
-    """Return `data` in UTF-8, and the newline that its end needs: b"" when it has one. Raises `UsageError` for what is not text."""
+def bytes_to_send(data: Any) -> bytes:
+    """Return `data` in UTF-8. Raises `UsageError` for what is not text."""
     try:
-        payload = data.encode() if isinstance(data, str) else data if data.__class__ is bytes else bytes(memoryview(data))
+        return data.encode() if isinstance(data, str) else data if data.__class__ is bytes else bytes(memoryview(data))
     except UnicodeEncodeError as exc:
         raise UsageError(f"the text cannot be sent as UTF-8: {exc.reason}") from exc
     except TypeError as exc:
         raise UsageError(f"a transport sends str or bytes, not {type(data).__name__}") from exc
+
+
+def _whole_lines(data: Any) -> tuple[bytes, bytes]:
+    """Return `data` in UTF-8, and the newline that its end needs: b"" when it has one. Raises `UsageError` for what is not text."""
+    payload = bytes_to_send(data)
     if payload.endswith(b"\r\n"):
         return payload[:-2], b"\n"
     return payload, b"" if payload.endswith(b"\n") else b"\n"

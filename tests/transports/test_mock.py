@@ -13,6 +13,7 @@ import pytest
 from children import read_all, read_one
 
 import claude_transport as ct
+from claude_transport.protocol.tape import Tape
 from claude_transport.transport import Client
 
 
@@ -97,11 +98,45 @@ async def test_what_is_written_is_recorded_decoded_and_in_order() -> None:
         assert (mock.info.bytes_written, mock.info.bytes_read) == (24, 0)
 
 
-@pytest.mark.parametrize("line", ["no JSON", "[]", '{"half":'])
+@pytest.mark.parametrize("line", ["no JSON", "[]", '{"half":', '{"n":NaN}', '{"n":-Infinity}'])
 async def test_a_line_that_would_kill_the_cli_is_refused(line: str) -> None:
     async with ct.MockTransport() as mock:
         with pytest.raises(ct.UsageError):
             await mock.write(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "read"),
+    [
+        ('{"type":"x","t":"a \\ud83d"}', "a \ud83d"),
+        (b'{"type":"x","t":"\xff"}\r\n', "\ufffd"),
+        (bytearray(b'{"type":"x","t":"y"}'), "y"),
+        (memoryview(b'{"type":"x","t":"y"}\n'), "y"),
+    ],
+    ids=["half a pair", "no UTF-8", "bytearray", "memoryview"],
+)
+async def test_what_a_process_would_get_is_taken_and_read_as_the_cli_reads_it(line: Any, read: str) -> None:
+    async with ct.MockTransport() as mock:
+        await mock.write(line)
+        assert [message["t"] for message in mock.written] == [read]
+
+
+async def test_half_of_a_surrogate_pair_in_a_prompt_is_no_error_as_with_the_real_cli() -> None:
+    with anyio.fail_after(30):
+        async with ct.Query(ct.MockTransport([result("one")])) as query:
+            turn = await query.send("half \ud83d")
+            assert (await turn.result()).result == "one"
+
+
+@pytest.mark.parametrize("data", [7, None, {"a": 1}, "\ud83d"], ids=repr)
+@pytest.mark.parametrize(
+    "make", [ct.MockTransport, lambda: ct.ReplayTransport(Tape.parse(b'{"t":0,"dir":"out","line":"{}"}'))], ids=["mock", "replay"]
+)
+async def test_what_is_no_text_is_refused_as_by_a_process(make: Any, data: Any) -> None:
+    async with make() as transport:
+        with pytest.raises(ct.UsageError, match=r"sent as UTF-8|sends str or bytes"):
+            await transport.write(data)
+        assert transport.info.bytes_written == 0
 
 
 async def test_what_was_cancelled_has_not_happened() -> None:
