@@ -505,7 +505,8 @@ Step = (
 )
 
 if TYPE_CHECKING:  # what may be written; the fields hold the narrower type
-    StepLike: TypeAlias = Step | Mapping[str, Any] | bytes
+    # the base, because mypy takes it for the type of a variable with different steps; the fields still refuse those of another agent
+    StepLike: TypeAlias = BaseStep | Mapping[str, Any] | bytes
     TurnLike: TypeAlias = "ScriptedTurn | Sequence[StepLike] | str"
     Content: TypeAlias = Sequence[Mapping[str, Any]] | str
     RawBytes: TypeAlias = bytes | str

@@ -158,7 +158,7 @@ CodexStep = (
 
 
 if TYPE_CHECKING:  # what may be written; the fields hold the narrower type
-    StepLike: TypeAlias = CodexStep | bytes
+    StepLike: TypeAlias = BaseStep | bytes  # the base, as in `steps`
     TurnLike: TypeAlias = Sequence[StepLike] | str
 else:
     StepLike = CodexStep
