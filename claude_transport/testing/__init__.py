@@ -15,8 +15,8 @@ The contract: `run_conformance` checks a transport against the `CLAUSES` (each a
     `claude_transport.testing.conformance`.
 Session stores: `run_store_conformance` checks a `SessionStore` against the `STORE_CLAUSES` (each a `StoreClause`) in the same way.
 
-The pytest plugin: `MockClaude` and `TapeShelf` are what the fixtures `mock_claude` and `claude_tape` give. `TapeMissing` says how to record
-    the tape that is not there. `Standing` is how far a script, tape, fake or API has come, which the report of a failed test says.
+The pytest plugin: `MockClaude`, `TapeShelf`, `MakeFakeClaude` and `MakeFakeCodex` are the types of fixtures. `TapeMissing` says how to
+    record the tape that is not there. `Standing` is how far a script, tape, fake or API has come, which the report of a failed test says.
 
 The pytest plugin imports this package at every start of pytest, so each name is loaded when it is first used.
 """
@@ -36,8 +36,8 @@ __getattr__, __dir__, __all__ = lazy_names(
         "testing.conformance.clauses": "CLAUSES",
         "testing.conformance.run": "Report run_conformance",
         "codex.testing.scenario": "CodexReply CodexRule CodexScenario",
-        "testing.fake_claude": "FakeClaude FakeClaudeCall",
-        "codex.testing.fake_codex": "FakeCodex FakeCodexCall",
+        "testing.fake_claude": "FakeClaude FakeClaudeCall MakeFakeClaude",
+        "codex.testing.fake_codex": "FakeCodex FakeCodexCall MakeFakeCodex",
         "testing.fake_program": "FakePlace",
         "testing.fake_messages_api": "FakeMessagesAPI",
         "codex.testing.fake_responses_api": "FakeResponsesAPI",

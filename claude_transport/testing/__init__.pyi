@@ -4,6 +4,7 @@ from claude_transport.testing import replies as replies
 from claude_transport.testing import steps as steps
 from claude_transport.codex.testing.fake_codex import FakeCodex as FakeCodex
 from claude_transport.codex.testing.fake_codex import FakeCodexCall as FakeCodexCall
+from claude_transport.codex.testing.fake_codex import MakeFakeCodex as MakeFakeCodex
 from claude_transport.codex.testing.fake_responses_api import FakeResponsesAPI as FakeResponsesAPI
 from claude_transport.codex.testing.scenario import CodexReply as CodexReply
 from claude_transport.codex.testing.scenario import CodexRule as CodexRule
@@ -20,6 +21,7 @@ from claude_transport.testing.conformance.run import Report as Report
 from claude_transport.testing.conformance.run import run_conformance as run_conformance
 from claude_transport.testing.fake_claude import FakeClaude as FakeClaude
 from claude_transport.testing.fake_claude import FakeClaudeCall as FakeClaudeCall
+from claude_transport.testing.fake_claude import MakeFakeClaude as MakeFakeClaude
 from claude_transport.testing.fake_messages_api import FakeMessagesAPI as FakeMessagesAPI
 from claude_transport.testing.fake_program import FakePlace as FakePlace
 from claude_transport.testing.mock_claude import MockClaude as MockClaude
@@ -64,6 +66,8 @@ __all__ = [
     "FakeMessagesAPI",
     "FakePlace",
     "FakeResponsesAPI",
+    "MakeFakeClaude",
+    "MakeFakeCodex",
     "MockClaude",
     "MockScript",
     "RecordedRequest",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from claude_transport.errors import ConfigurationError
 from claude_transport.protocol.expectation import ExpectationFailed
@@ -56,6 +56,23 @@ class FakeClaudeCall(FakeCall, frozen=True, kw_only=True):
         """Return the `request` object of every control request of this `subtype` that this run has received, in order."""
         bodies = [message.get("request") for message in self.messages if message.get("type") == "control_request"]
         return [body for body in bodies if isinstance(body, dict) and body.get("subtype") == subtype]
+
+
+class MakeFakeClaude(Protocol):
+    """The type of the fixture `fake_claude`: a function that makes `FakeClaude`s, which the test is judged by.
+
+    Without a `scenario` a fake repeats each prompt. The other arguments are those of `FakeClaude`. A fake is strict, unless the test is
+    lenient.
+    """
+
+    def __call__(
+        self,
+        scenario: Scenario | Sequence[Scenario] | None = None,
+        *,
+        record_env: Sequence[str] = (),
+        python: str = sys.executable,
+        strict: bool = True,
+    ) -> FakeClaude: ...
 
 
 class FakeClaude(FakeProgram):

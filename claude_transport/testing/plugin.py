@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,9 +18,10 @@ import pytest
 from claude_transport.testing.judging import JUDGE, PASSED, PROBLEM, closing, fail, is_async, judge_of, judged, making, serving_in_a_thread
 
 if TYPE_CHECKING:
-    from claude_transport.testing.fake_claude import FakeClaude
+    from claude_transport.testing.fake_claude import FakeClaude, MakeFakeClaude
     from claude_transport.testing.fake_messages_api import FakeMessagesAPI
     from claude_transport.testing.mock_claude import MockClaude
+    from claude_transport.testing.scenario import Scenario
     from claude_transport.testing.tape_shelf import TapeShelf
 
 
@@ -148,7 +149,7 @@ def mock_claude(request: pytest.FixtureRequest) -> Iterator[MockClaude]:
 
 
 @pytest.fixture
-def fake_claude(request: pytest.FixtureRequest) -> Iterator[Callable[..., FakeClaude]]:
+def fake_claude(request: pytest.FixtureRequest) -> Iterator[MakeFakeClaude]:
     """Make fake `claude` executables: `fake_claude(scenario).path`. Without a scenario it echoes. Its files go after the test.
 
     A test fails when a run got what the scenario does not expect, or when turns were not played.
@@ -156,7 +157,7 @@ def fake_claude(request: pytest.FixtureRequest) -> Iterator[Callable[..., FakeCl
     from claude_transport.testing.fake_claude import FakeClaude
     from claude_transport.testing.scenario import Scenario
 
-    def make(scenario: Scenario | None = None, **options: Any) -> FakeClaude:
+    def make(scenario: Scenario | Sequence[Scenario] | None = None, **options: Any) -> FakeClaude:
         return FakeClaude(scenario if scenario is not None else Scenario.echo(), **{"strict": judge_of(request).strict, **options})
 
     yield from making(request, make)

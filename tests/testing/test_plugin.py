@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from claude_transport import testing
 from claude_transport.codex.testing import plugin as codex_plugin
 from claude_transport.errors import ConfigurationError, UsageError
 from claude_transport.protocol.tape import Tape
@@ -18,6 +20,7 @@ from claude_transport.transports.replay import ReplayTransport
 
 pytest_plugins = ["pytester"]
 
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "pytest-plugin.md"
 RESULT = {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "done"}
 
 CONFTEST = """
@@ -337,6 +340,16 @@ def test_loading_the_plugin_loads_nothing_but_pytest() -> None:
     testing = ["claude_transport.testing", "claude_transport.testing.judging", "claude_transport.testing.plugin"]
     codex = ["claude_transport.codex", "claude_transport.codex.testing", "claude_transport.codex.testing.plugin"]
     assert ran.stdout.strip() == str(["claude_transport", *codex, "claude_transport.lazy", *testing])
+
+
+def test_the_page_says_the_type_of_every_fixture() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \| `(\w+)` \| ", PAGE.read_text("utf-8"), re.MULTILINE))
+    given = {name: codex_plugin if "codex" in name or "responses" in name else plugin for name in rows}
+    assert sorted(rows) == sorted(["mock_claude", "fake_claude", "fake_messages_api", "fake_codex", "fake_responses_api", "claude_tape"])
+    for name, kind in rows.items():
+        text = Path(given[name].__file__ or "").read_text("utf-8")
+        assert re.search(rf"^def {name}\(request: pytest.FixtureRequest\) -> Iterator\[{kind}\]:$", text, re.MULTILINE), name
+        assert isinstance(getattr(testing, kind), type)
 
 
 def test_every_fixture_says_what_it_gives() -> None:

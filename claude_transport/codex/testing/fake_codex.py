@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from claude_transport.codex.testing.scenario import CodexScenario
 from claude_transport.errors import ConfigurationError
@@ -39,6 +39,17 @@ class FakeCodexCall(FakeCall, frozen=True, kw_only=True):
     def answers(self) -> list[dict[str, Any]]:
         """The host's answers to the requests of this run, in order, each with `result` or `error`."""
         return [message for message in self.messages if "method" not in message]
+
+
+class MakeFakeCodex(Protocol):
+    """The type of the fixture `fake_codex`: a function that makes `FakeCodex`es, which the test is judged by.
+
+    Without a `scenario` a fake repeats each prompt. The other arguments are those of `FakeCodex`.
+    """
+
+    def __call__(
+        self, scenario: CodexScenario | None = None, *, record_env: Sequence[str] = (), python: str = sys.executable
+    ) -> FakeCodex: ...
 
 
 class FakeCodex(FakeProgram):

@@ -5,7 +5,7 @@ pytest loads it at every start where this package is installed. Therefore each f
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,12 +13,12 @@ import pytest
 from claude_transport.testing.judging import closing, is_async, judge_of, judged, making, serving_in_a_thread
 
 if TYPE_CHECKING:
-    from claude_transport.codex.testing.fake_codex import FakeCodex
+    from claude_transport.codex.testing.fake_codex import MakeFakeCodex
     from claude_transport.codex.testing.fake_responses_api import FakeResponsesAPI
 
 
 @pytest.fixture
-def fake_codex(request: pytest.FixtureRequest) -> Iterator[Callable[..., FakeCodex]]:
+def fake_codex(request: pytest.FixtureRequest) -> Iterator[MakeFakeCodex]:
     """Make fake `codex` executables: `fake_codex(scenario).path`. Without a scenario it echoes. Its files go after the test."""
     from claude_transport.codex.testing.fake_codex import FakeCodex
 
