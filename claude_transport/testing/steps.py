@@ -351,6 +351,7 @@ class Result(_EndingStep, frozen=True, tag="result", kw_only=True):
 
     With a `subtype` other than `success`, `is_error` is True unless it is given, and `text` is the error. A turn without a `Result` ends
     with one (see `ScriptedTurn`). The session is idle after it, unless the last `background_tasks_changed` that was sent lists an agent.
+    When such a message lists fewer tasks later, the session runs again until the next `Result`.
     """
 
     filled: ClassVar[tuple[str, ...]] = ("text", "extra")

@@ -6,6 +6,7 @@ That it does so as the real CLI does is shown in `tests/e2e/test_fake_agrees.py`
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
 import claude_transport as ct
-from claude_transport.testing import Answer, FakeClaude, Scenario, steps
+from claude_transport.testing import Answer, FakeClaude, Scenario, ScriptedTurn, steps
 from claude_transport.testing.checked import PLACEHOLDERS
 
 PATIENCE = 30.0
@@ -285,6 +286,80 @@ def test_the_rules_of_a_run_decide_which_tools_run_unasked(flags: tuple[str, ...
     done = play(Scenario.turns([[steps.ToolUse(name, given, output="out"), steps.Text("Done.")]]), *flags)
     result = json.loads(done.stdout.splitlines()[-1])
     assert [denial["tool_name"] for denial in result["permission_denials"]] == ([] if ran else [name])
+
+
+# --------------------------------------------------------------------------------------------------------------- background work
+
+SHELL = {"task_id": "b1", "run_id": "r1", "task_type": "local_bash", "description": "bg"}
+AGENT = {**SHELL, "task_id": "a1", "task_type": "local_agent"}
+
+
+def alive(*tasks: dict[str, str]) -> steps.Emit:
+    return steps.Emit({"type": "system", "subtype": "background_tasks_changed", "tasks": list(tasks)})
+
+
+def ended(status: str) -> steps.Emit:
+    return steps.Emit({"type": "system", "subtype": "task_notification", "task_id": "b1", "status": status, "summary": "bg"})
+
+
+NOTICED = [steps.Init(), steps.Text("noticed"), steps.Result(extra={"origin": {"kind": "task-notification"}})]
+WORK: list[tuple[str, list[Any], list[str]]] = [
+    (
+        "a shell that ends, as in recording 24a",
+        [alive(SHELL), steps.Result("a"), ended("completed"), alive(), *NOTICED],
+        ["running", "tasks", "result", "idle", "ended", "tasks", "running", "init", "result", "idle"],
+    ),
+    (
+        "one of two shells",
+        [alive(SHELL, SHELL), steps.Result("a"), ended("failed"), alive(SHELL), *NOTICED],
+        ["running", "tasks", "result", "idle", "ended", "tasks", "running", "init", "result", "idle"],
+    ),
+    (
+        "a shell that the host stops, as in recording 24d",
+        [alive(SHELL), steps.Result("a"), ended("stopped"), alive()],
+        ["running", "tasks", "result", "idle", "ended", "tasks"],
+    ),
+    (
+        "a shell that starts after the turn",
+        [alive(), steps.Result("a"), alive(SHELL)],
+        ["running", "tasks", "result", "idle", "tasks"],
+    ),
+    (
+        "a shell that ends in its turn",
+        [alive(SHELL), ended("completed"), alive(), steps.Result("a")],
+        ["running", "tasks", "ended", "tasks", "result", "idle"],
+    ),
+    (
+        "a shell whose end has no turn in the scenario",
+        [alive(SHELL), steps.Result("a"), ended("completed"), alive()],
+        ["running", "tasks", "result", "idle", "ended", "tasks", "running", "idle"],
+    ),
+    (
+        "an agent, as in recording 15c",
+        [alive(AGENT), steps.Result("a"), ended("completed"), alive(), *NOTICED],
+        ["running", "tasks", "result", "ended", "tasks", "init", "result", "idle"],
+    ),
+    (
+        "an agent that goes on",
+        [alive(AGENT), steps.Result("a")],
+        ["running", "tasks", "result"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("turn", "told"), [case[1:] for case in WORK], ids=[case[0] for case in WORK])
+def test_the_session_runs_again_when_background_work_has_ended(turn: list[Any], told: list[str]) -> None:
+    words = {"session_state_changed": "", "task_notification": "ended", "background_tasks_changed": "tasks", "init": "init"}
+    with FakeClaude(Scenario.turns([ScriptedTurn(turn, init=False)])) as fake:
+        env = {**os.environ, "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS": "1"}
+        done = subprocess.run(fake.command, input=USER_LINE, capture_output=True, timeout=PATIENCE, check=False, env=env)
+    frames = [json.loads(line) for line in done.stdout.splitlines()]
+    heard = [
+        "result" if frame["type"] == "result" else words[frame["subtype"]] or frame["state"]
+        for frame in frames
+        if frame["type"] == "result" or frame.get("subtype") in words
+    ]
+    assert heard == told
 
 
 # ------------------------------------------------------------------------------------------------------------- starts and versions

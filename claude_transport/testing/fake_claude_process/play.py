@@ -69,14 +69,29 @@ def _emit(stage: Stage, step: Step) -> None:
     message = stage.fill(step["message"], kind=dict, field="message")
     if stage.turn is not None and message.get("type") == "result":
         stage.turn.has_result = True
-    if message.get("subtype") == "background_tasks_changed":
-        tasks = message.get("tasks")
-        types = [task.get("task_type") for task in tasks if isinstance(task, dict)] if isinstance(tasks, list) else []
-        stage.has_agents = "local_agent" in types
+    starts_turn = _note_background(stage, message)
     if step["complete"]:
         stage.emit(message)
     else:
         stage.output.write(encode(message))
+    if starts_turn:
+        stage.change_state("running")
+
+
+def _note_background(stage: Stage, message: dict[str, Any]) -> bool:
+    """Note what works in the background. Returns True when the end of a task starts a turn in a session that was idle.
+
+    The end of a shell does, unless the host has stopped it (recordings 24a, 24d). With an agent the session was not idle (recording 15c).
+    """
+    if message.get("subtype") == "task_notification":
+        stage.task_was_stopped = message.get("status") == "stopped"
+    if message.get("subtype") != "background_tasks_changed":
+        return False
+    tasks = message.get("tasks")
+    types = [task.get("task_type") for task in tasks if isinstance(task, dict)] if isinstance(tasks, list) else []
+    one_has_ended = len(types) < stage.tasks
+    stage.tasks, stage.has_agents = len(types), "local_agent" in types
+    return one_has_ended and not stage.task_was_stopped and stage.session_state == "idle"
 
 
 def _emit_raw(stage: Stage, step: Step) -> None:

@@ -141,6 +141,8 @@ class FakeSession:
             end_aborted_turn(stage, aborted)
         except TurnStopped as stopped:
             say_result(stage, {**PLAIN_RESULT, "text": "", **stopped.ending})
+        if turn.finished and stage.session_state == "running" and not stage.has_agents:
+            stage.change_state("idle")  # a shell has ended, and the scenario has no turn for that
         stage.turn = None
 
     def _begin_turn(self, turn: PlayedTurn, messages: list[dict[str, Any]]) -> None:

@@ -142,7 +142,9 @@ class Stage:
         self.signals: list[int] = []
         self.noted: list[int] = []
         self.session_state: str = "idle"
-        self.has_agents = False  # background agents are at work, as the last `background_tasks_changed` of the scenario says
+        self.tasks = 0  # how many work in the background, as the last `background_tasks_changed` of the scenario says
+        self.has_agents = False  # there are agents among them
+        self.task_was_stopped = False  # the last one that ended was stopped by the host
         self.results = 0
         self.failed = False
         self.totals: list[float] = [0, 0, 0.0]  # input tokens, output tokens, dollars
