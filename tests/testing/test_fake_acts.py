@@ -251,6 +251,13 @@ async def test_a_host_without_a_callback_is_not_asked_and_its_hooks_decide() -> 
     assert (asked, tool_results(messages)) == (["Bash"], ["a.txt"])
 
 
+async def test_a_host_without_a_callback_can_be_asked_anything_else() -> None:
+    turn = [steps.Request.hook_callback("Notification"), steps.Text("Done.")]
+    with FakeClaude(Scenario.turns([turn]), strict=True) as fake:
+        messages = await converse(fake, "Go", hooks={"Notification": [ct.HookMatcher(None, [said("null")])]})
+    assert results(messages)[0].result == "Done."
+
+
 async def test_a_tool_that_a_host_without_a_callback_needs_a_permission_for_is_refused() -> None:
     call = steps.ToolUse("Bash", {"command": "ls"})
     with FakeClaude(Scenario.turns([[call, steps.Text("Done.")]]), strict=True) as fake:
@@ -303,7 +310,7 @@ def ended(status: str) -> steps.Emit:
 
 
 NOTICED = [steps.Init(), steps.Text("noticed"), steps.Result(extra={"origin": {"kind": "task-notification"}})]
-WORK: list[tuple[str, list[Any], list[str]]] = [
+WORK: list[tuple[str, Any, list[str]]] = [
     (
         "a shell that ends, as in recording 24a",
         [alive(SHELL), steps.Result("a"), ended("completed"), alive(), *NOTICED],
@@ -340,6 +347,11 @@ WORK: list[tuple[str, list[Any], list[str]]] = [
         ["running", "tasks", "result", "ended", "tasks", "init", "result", "idle"],
     ),
     (
+        "a turn that never ends",
+        ScriptedTurn([alive(SHELL), ended("completed"), alive()], init=False, result=False),
+        ["running", "tasks", "ended", "tasks"],
+    ),
+    (
         "an agent that goes on",
         [alive(AGENT), steps.Result("a")],
         ["running", "tasks", "result"],
@@ -348,9 +360,9 @@ WORK: list[tuple[str, list[Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("turn", "told"), [case[1:] for case in WORK], ids=[case[0] for case in WORK])
-def test_the_session_runs_again_when_background_work_has_ended(turn: list[Any], told: list[str]) -> None:
+def test_the_session_runs_again_when_background_work_has_ended(turn: Any, told: list[str]) -> None:
     words = {"session_state_changed": "", "task_notification": "ended", "background_tasks_changed": "tasks", "init": "init"}
-    with FakeClaude(Scenario.turns([ScriptedTurn(turn, init=False)])) as fake:
+    with FakeClaude(Scenario.turns([turn if isinstance(turn, ScriptedTurn) else ScriptedTurn(turn, init=False)])) as fake:
         env = {**os.environ, "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS": "1"}
         done = subprocess.run(fake.command, input=USER_LINE, capture_output=True, timeout=PATIENCE, check=False, env=env)
     frames = [json.loads(line) for line in done.stdout.splitlines()]
