@@ -311,6 +311,14 @@ class MockTransport(ScriptBuilder, Transport):
             actual = f"the error {error!r} in {describe_message(message)}"
             self._fail(expected="an answer that is no error", actual=actual, why=self._why_refused(message))
 
+    def _with_hook_id(self, response: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the response with the id of the hook that it names. Keeps the error of a hook that is not there."""
+        try:
+            return with_hook_id(response, self.written)
+        except ExpectationFailed as failed:
+            self._failure = failed
+            raise copy.copy(failed) from None
+
     def _refuse_unregistered(self, response: Mapping[str, Any] | bytes) -> None:
         """Fail when a question is asked for which the host has registered nothing: the CLI would not ask it."""
         request = _as_mapping(response).get("request")
@@ -390,7 +398,7 @@ class MockTransport(ScriptBuilder, Transport):
                     raise copy.copy(self._failure)
                 response = self._next_response()
                 if isinstance(response, Mapping):
-                    response = with_hook_id(response, self.written)
+                    response = self._with_hook_id(response)
                 if response is not None:
                     if self._strict:
                         self._refuse_unregistered(response)

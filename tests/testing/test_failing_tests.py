@@ -19,7 +19,7 @@ import anyio, anyio.lowlevel, pytest
 import claude_transport as ct
 from claude_transport.client import tools
 from claude_transport.hooks import *
-from claude_transport.testing import Answer, Scenario, assistant, replies, result, steps
+from claude_transport.testing import Answer, Scenario, assistant, hook_callback, replies, result, steps
 
 pytestmark = pytest.mark.anyio
 
@@ -298,6 +298,20 @@ async def test_a_tool_that_the_server_of_a_fake_lacks(fake_claude):
     call = steps.ToolUse("mcp__shop__order", {"pieces": 3}, ask=False)
     await swallowing(started_with_options(fake_claude(Scenario.turns([[call]]))), mcp_servers=shop())
 
+async def test_a_tool_of_the_program_that_its_flags_disable(fake_claude):
+    fake = fake_claude(Scenario.turns([CALL]))
+    await swallowing(started_with_options(fake, disallowed_tools=["mcp__shop__price"]), mcp_servers=shop())
+
+async def test_a_disabled_tool_whose_failure_is_meant(fake_claude):
+    fake = fake_claude(Scenario.turns([[steps.ToolUse("mcp__shop__price", is_error=True), steps.ToolUse("Bash"), steps.Text("Hello")]]))
+    transport = started_with_options(fake, disallowed_tools=["mcp__shop__price", "Bash"])
+    assert await ask(transport, "Hi", mcp_servers=shop()) == ["Hello"]
+
+async def test_a_hook_that_a_mock_names_by_another_event(mock_claude):
+    async def look(given, tool_use_id, context):
+        return None
+    await swallowing(mock_claude([hook_callback("PostToolUse", tool_name="Bash")]), hooks=hooks(look))
+
 async def test_a_server_that_the_program_of_a_mock_lacks(mock_claude):
     await swallowing(mock_claude([TOOL, result("Hello")]))
 
@@ -486,6 +500,8 @@ MORE_SAYS = {
     "a_raw_call_of_a_tool_that_raises": r"failed: turn 1 > .*: expected an answer to mcp_message that is no error, got the error .*no gold",
     "a_server_that_strict_flags_leave_out": r"failed: turn 1 > .*: expected an MCP server 'shop' in .*, got no MCP servers",
     "a_tool_that_the_server_of_a_fake_lacks": r"failed: turn 1 > .*: expected a tool 'order' of the MCP server 'shop', .*, got price",
+    "a_tool_of_the_program_that_its_flags_disable": r"failed: turn 1 > .* a tool 'price' of .* 'shop', .*, got one that is disabled",
+    "a_hook_that_a_mock_names_by_another_event": r"failed: hook call: expected .* a hook for PostToolUse of Bash, .*, got PreToolUse",
     "a_server_that_the_program_of_a_mock_lacks": r"failed: .*an answer that is no error, .*registered no MCP server 'shop'",
     "a_question_that_the_flags_of_a_host_exclude": r"failed: turn 1 > .*Request.*: expected a host that can be asked.* no such flag",
     "a_tool_that_a_host_cannot_be_asked_about": r"failed: turn 1 > .*ToolUse.*: expected a host that can be asked.* no such flag",
@@ -515,6 +531,7 @@ PASSING = (
     "servers_that_are_registered_or_not_of_the_program",
     "a_tool_whose_failure_is_meant",
     "a_raw_call_that_succeeds",
+    "a_disabled_tool_whose_failure_is_meant",
     "questions_that_a_callback_answers",
     "control_requests_that_an_answer_was_written_for",
     "that_is_lenient",

@@ -192,9 +192,12 @@ def require_tool(stage: Stage, step: dict[str, Any]) -> None:
         return
     if found is not None:
         server, tool = found
+        what = f"a tool {tool!r} of the MCP server {server.name!r}"
         if not server.has(tool):
             known = ", ".join(str(each.get("name")) for each in server.tools or ())
-            stage.require(f"a tool {tool!r} of the MCP server {server.name!r}, which the scenario calls", known or "no tools")
+            stage.require(f"{what}, which the scenario calls", known or "no tools")
+        elif stage.rules.is_disabled(name):
+            stage.require(f"{what}, which the scenario calls", "one that is disabled: no model would call it")
         return
     known_servers = {*stage.servers, *stage.configured, *stage.dynamic}
     is_found_elsewhere = bool(step["output"]) and "--strict-mcp-config" not in stage.argv
