@@ -81,7 +81,8 @@ def _emit(stage: Stage, step: Step) -> None:
 def _note_background(stage: Stage, message: dict[str, Any]) -> bool:
     """Note what works in the background. Returns True when the end of a task starts a turn in a session that was idle.
 
-    The end of a shell does, unless the host has stopped it (recordings 24a, 24d). With an agent the session was not idle (recording 15c).
+    The end of a shell does, unless the host has stopped it. With an agent the session was not idle
+    (docs/reference/protocol.md#background-work).
     """
     if message.get("subtype") == "task_notification":
         stage.task_was_stopped = message.get("status") == "stopped"
